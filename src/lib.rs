@@ -1,0 +1,20 @@
+//! kvsim: a discrete-event simulator of LLM serving with vLLM's prefix cache.
+//!
+//! ```text
+//! scenario (YAML) --> workload --> arrivals --+
+//!                                             v
+//!            +------ simulation: clock, event queue ------+
+//!            |  replica = engine (decides) + cost (time)  |
+//!            +----------------------+---------------------+
+//!                                   v
+//!                  run summary --> report (table, csv, json, svg)
+//! ```
+//!
+//! The rooms, in the order in which they may use each other: a room uses only rooms above it
+//! (`tests/rooms.rs` reads this list). The blank lines keep rustfmt from sorting it.
+
+pub mod units;
+
+pub mod prompt;
+
+pub mod engine;
