@@ -238,3 +238,230 @@ impl Pickler {
         }
     }
 }
+
+/// The expected bytes are what CPython 3.11 writes for the object named beside them.
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    fn pickle(write: impl FnOnce(&mut Pickler)) -> Vec<u8> {
+        let mut pickler = Pickler::default();
+        pickler.start();
+        write(&mut pickler);
+        pickler.finish().to_vec()
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn length_and_sha256(stream: &[u8]) -> (usize, String) {
+        (stream.len(), hex(&Sha256::digest(stream)))
+    }
+
+    /// A block of vLLM, with the parent `bytes(range(32))` and the tokens 1, 2, 3, 4.
+    fn block_with_keys(p: &mut Pickler, keys: &[(&'static str, &str, Option<u64>)]) {
+        p.begin_tuple(3);
+        p.bytes(&std::array::from_fn::<u8, 32, _>(|i| i as u8));
+        p.begin_tuple(4);
+        (1..=4).for_each(|token| p.unsigned(token));
+        p.end_tuple(4);
+        p.begin_tuple(keys.len());
+        for &(tag, text, offset) in keys {
+            let len = 2 + usize::from(offset.is_some());
+            p.begin_tuple(len);
+            p.constant(tag);
+            p.string(text);
+            if let Some(offset) = offset {
+                p.unsigned(offset);
+            }
+            p.end_tuple(len);
+        }
+        p.end_tuple(keys.len());
+        p.end_tuple(3);
+    }
+
+    #[test]
+    fn integers() {
+        for (value, expected) in [
+            (0, "80054b002e"),
+            (255, "80054bff2e"),
+            (256, "80059504000000000000004d00012e"),
+            (65_535, "80059504000000000000004dffff2e"),
+            (65_536, "80059506000000000000004a000001002e"),
+            (0x7fff_ffff, "80059506000000000000004affffff7f2e"),
+            (0x8000_0000, "80059508000000000000008a0500000080002e"),
+            (0xffff_ffff, "80059508000000000000008a05ffffffff002e"),
+            (u64::MAX >> 1, "8005950b000000000000008a08ffffffffffffff7f2e"),
+            (1 << 63, "8005950c000000000000008a090000000000000080002e"),
+            (u64::MAX, "8005950c000000000000008a09ffffffffffffffff002e"),
+        ] {
+            assert_eq!(hex(&pickle(|p| p.unsigned(value))), expected, "{value}");
+        }
+        for (value, expected) in [
+            (0, "80054b002e"),
+            (-1, "80059506000000000000004affffffff2e"),
+            (-(1 << 31), "80059506000000000000004a000000802e"),
+            (-(1 << 31) - 1, "80059508000000000000008a05ffffff7fff2e"),
+            (-(1 << 39), "80059508000000000000008a0500000000802e"),
+            (-(1 << 39) - 1, "80059509000000000000008a06ffffffff7fff2e"),
+        ] {
+            assert_eq!(hex(&pickle(|p| p.signed(value))), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn none_bytes_and_strings() {
+        // Shorter than a frame head is worth.
+        assert_eq!(hex(&pickle(Pickler::none)), "80054e2e");
+        let bytes: [u8; 16] = std::array::from_fn(|i| i as u8);
+        assert_eq!(
+            hex(&pickle(|p| p.bytes(&bytes))),
+            "80059514000000000000004310000102030405060708090a0b0c0d0e0f942e"
+        );
+        for (text, expected) in [
+            (String::new(), "80059504000000000000008c00942e".to_owned()),
+            ("x".into(), "80059505000000000000008c0178942e".into()),
+            ("\u{2603}".into(), "80059507000000000000008c03e29883942e".into()),
+            ("a".repeat(255), format!("80059503010000000000008cff{}942e", "61".repeat(255))),
+            (
+                "a".repeat(256),
+                format!("8005950701000000000000580001000{}942e", "0".to_owned() + &"61".repeat(256)),
+            ),
+        ] {
+            assert_eq!(hex(&pickle(|p| p.string(&text))), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn tuples() {
+        for (len, expected) in [
+            (0, "8005292e"),
+            (1, "80059505000000000000004b0185942e"),
+            (2, "80059507000000000000004b014b0286942e"),
+            (3, "80059509000000000000004b014b024b0387942e"),
+            (4, "8005950c00000000000000284b014b024b034b0474942e"),
+        ] {
+            let stream = pickle(|p| {
+                p.begin_tuple(len);
+                (1..=len as u64).for_each(|item| p.unsigned(item));
+                p.end_tuple(len);
+            });
+            assert_eq!(hex(&stream), expected, "{len} items");
+        }
+    }
+
+    #[test]
+    fn only_strings_of_one_latin_1_character_or_none_are_one_object() {
+        for (text, expected) in [
+            ("", "80059508000000000000008c0094680086942e"),
+            ("\u{e9}", "8005950a000000000000008c02c3a994680086942e"),
+            ("\u{2603}", "8005950f000000000000008c03e29883948c03e298839486942e"),
+            ("ab", "8005950d000000000000008c026162948c0261629486942e"),
+        ] {
+            let stream = pickle(|p| {
+                p.begin_tuple(2);
+                p.string(text);
+                p.string(text);
+                p.end_tuple(2);
+            });
+            assert_eq!(hex(&stream), expected, "{text}");
+        }
+    }
+
+    /// `(("mm", "A1", -3), ("mm", "A1", 5))`, with two objects for the identifier.
+    #[test]
+    fn a_tag_is_one_object() {
+        let stream = pickle(|p| {
+            p.begin_tuple(2);
+            for offset in [-3, 5] {
+                p.begin_tuple(3);
+                p.constant("mm");
+                p.string("A1");
+                p.signed(offset);
+                p.end_tuple(3);
+            }
+            p.end_tuple(2);
+        });
+        assert_eq!(
+            hex(&stream),
+            "8005951f000000000000008c026d6d948c024131944afdffffff879468008c024131944b05879486942e"
+        );
+    }
+
+    /// An item `y`, items `id0` to `id149`, then `x` twice and `y` again.
+    #[test]
+    fn memo_indices_above_255_take_four_bytes() {
+        let identifiers: Vec<_> = (0..150).map(|i| format!("id{i}")).collect();
+        let mut keys = vec![("mm", "y", Some(0))];
+        keys.extend(identifiers.iter().zip(0..).map(|(identifier, i)| ("mm", identifier.as_str(), Some(i))));
+        keys.extend([("mm", "x", Some(1)), ("mm", "x", Some(2)), ("mm", "y", Some(3))]);
+        let stream = pickle(|p| block_with_keys(p, &keys));
+        let sha256 = "a7066ccb37f9bbfbdc52474baa10abd30e3d166b7cb14aa3d6b0370daeffe186";
+        assert_eq!(length_and_sha256(&stream), (2095, sha256.to_owned()));
+    }
+
+    #[test]
+    fn strings_of_a_frame_and_more_are_written_outside_of_frames() {
+        for (len, block_len, sha256) in [
+            (65_534, 65_617, "3b737ae12930dd1b05ab7a03e5ec0bb0786c82ec776390e9a899e599851a91b7"),
+            (65_535, 65_618, "7022ceda201ad7f101b5e24fa0e7b29f4bd9c00a221b3b942946c774276d200e"),
+            (65_536, 65_628, "75e91338c82927ef5ef128e698cd394eb91bfd42d5c9c8683dc0ee0e80c17155"),
+            (65_537, 65_629, "4a0915e59e1f3ca9ea6a146f2cec643ac123fa2bc6e8cadefecb84c9d0cd6b1c"),
+            (200_000, 200_092, "578b2c6a0f5f5aca8fbcac27fbc3f4569f147258c3005017224112061f7d191d"),
+        ] {
+            let salt = "s".repeat(len);
+            let stream = pickle(|p| block_with_keys(p, &[("cache_salt", &salt, None)]));
+            assert_eq!(length_and_sha256(&stream), (block_len, sha256.to_owned()), "{len}");
+        }
+        for (len, text_len, sha256) in [
+            (65_535, 65_553, "bdded84786d264a6147835be09eaab1400af0408da66fc6b8771b9e215007b5e"),
+            (65_536, 65_545, "6a9c809ce84e4e489db2302b4bc559a71e9e1963e8108426d81553f2c3f1a251"),
+        ] {
+            let stream = pickle(|p| p.string(&"s".repeat(len)));
+            assert_eq!(length_and_sha256(&stream), (text_len, sha256.to_owned()), "{len}");
+        }
+    }
+
+    /// `(bytes(range(32)), tuple(range(start, start + n)), None)` around the ends of frames.
+    #[test]
+    fn frames_end_before_the_first_object_past_64_kib() {
+        for (start, n, stream_len, sha256) in [
+            (70_000, 13_098, 65_543, "2e99e5496d56f532016054933453065018c7d62686239a8e251dfca5d9451f89"),
+            (70_000, 13_099, 65_548, "0de04432bee5a7fe3cf72f58d6bc36fbc9559ed480e11e64c1c783eba3fb14e5"),
+            (70_000, 13_100, 65_562, "7adb5c705110e88bc1b2a414e88f96eb206f545aa3099aa0724b0700a7341c82"),
+            (70_000, 13_101, 65_567, "9560adfdbffe9a233e0be8add9f7908a254652d2c1160f527b3e432d24948580"),
+            (70_000, 16_384, 81_982, "97fc132160da501458b73fa36b6c3738ff6584e5486bad9d2fb45d9d67e0038a"),
+            (70_000, 26_206, 131_092, "6d5ac9303fda3eb2e0663d5160c7b167bd32963d273bb87a6e8066ec024d7639"),
+            (70_000, 26_207, 131_106, "62bb801f5ab0c8c1a82bef6c880a986f754d1071682fe8783d9a65b028f97704"),
+            (0, 16_384, 48_949, "881f23df49a20aa841988f348b9691d0684095f9222864db5aa57b3d32febfc4"),
+            (0, 32_768, 98_110, "a240de4eab7db0dbf5af9a470e550fd4a3bcd17fb13b866c50741ff855b93eb3"),
+            (65_000, 65_536, 326_697, "d57c186c6d44d89d074c320262e35d029dc0acea84a8a982299f0ebaced4ebc9"),
+            (
+                4_294_967_290,
+                9_362,
+                65_596,
+                "46b236a076db30be3997eefdd2e54fca17ac9d1139023be8c9490cf3c1314c39",
+            ),
+            (
+                4_294_967_290,
+                9_363,
+                65_603,
+                "89f1059fb0321ad65c293029da9a450bf0b45637aed75fc358d4ef6d1621e11c",
+            ),
+        ] {
+            let stream = pickle(|p| {
+                p.begin_tuple(3);
+                p.bytes(&std::array::from_fn::<u8, 32, _>(|i| i as u8));
+                p.begin_tuple(n);
+                (start..start + n as u64).for_each(|token| p.unsigned(token));
+                p.end_tuple(n);
+                p.none();
+                p.end_tuple(3);
+            });
+            assert_eq!(length_and_sha256(&stream), (stream_len, sha256.to_owned()), "{n} from {start}");
+        }
+    }
+}
