@@ -209,8 +209,7 @@ impl Request {
             &mut self.hash_cursor,
             &mut self.block_hashes,
         );
-        let next_block_end = (self.block_hashes.len() as u32 + 1) * hasher.hash_block_size();
-        self.next_hash_at = next_block_end + hasher.num_hash_lookahead_tokens();
+        self.next_hash_at = hasher.num_tokens_for(self.block_hashes.len() + 1);
     }
 
     /// The extra keys that events publish for a block `start..end` whose hash covers the tokens up

@@ -103,6 +103,11 @@ impl RequestBlockHasher {
         }
     }
 
+    /// The number of tokens from which on a sequence has `num_blocks` hashes.
+    pub fn num_tokens_for(&self, num_blocks: usize) -> u32 {
+        num_blocks as u32 * self.layout.block_size + self.layout.num_lookahead_tokens
+    }
+
     /// vLLM's digest of a hash; None for an engine that hashes by identity.
     pub fn digest(&self, hash: BlockHash) -> Option<BlockDigest> {
         match &self.mode {
