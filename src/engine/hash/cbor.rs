@@ -81,3 +81,59 @@ fn extra_keys(keys: &[ExtraKey<'_>], e: &mut VecEncoder<'_>) -> Result<(), Error
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encode(tokens: &[u64], extra: BlockExtraKeys<'_>) -> Vec<u8> {
+        let tokens: TokenRuns = tokens.iter().copied().collect();
+        let mut out = Vec::new();
+        encode_block(&BlockDigest::from([0xaa; 16]), &tokens, 0..tokens.len(), extra, &mut out);
+        // An array of three whose first item is a byte string of 16.
+        assert_eq!(out[..18], [&[0x83, 0x50][..], &[0xaa; 16]].concat());
+        out.split_off(18)
+    }
+
+    /// By hand from RFC 8949, section 3.
+    #[test]
+    fn integers_have_their_shortest_form() {
+        let tokens = [23, 24, 255, 256, 65_535, 65_536, 0xffff_ffff, 0x1_0000_0000];
+        let expected: &[&[u8]] = &[
+            &[0x88],
+            &[0x17],
+            &[0x18, 24],
+            &[0x18, 255],
+            &[0x19, 1, 0],
+            &[0x19, 0xff, 0xff],
+            &[0x1a, 0, 1, 0, 0],
+            &[0x1a, 0xff, 0xff, 0xff, 0xff],
+            &[0x1b, 0, 0, 0, 1, 0, 0, 0, 0],
+            &[0xf6],
+        ];
+        assert_eq!(encode(&tokens, BlockExtraKeys::default()), expected.concat());
+    }
+
+    #[test]
+    fn keys_are_arrays_and_the_lookahead_wraps_them() {
+        let keys = [ExtraKey::Mm { identifier: "\u{e9}", offset_tokens: -25 }, ExtraKey::CacheSalt("s")];
+        let extra = BlockExtraKeys { keys: &keys, lookahead_token_ids: &[5] };
+        let expected: &[&[u8]] = &[
+            &[0x81, 7],
+            &[0x82, 0x82],
+            &[0x83, 0x62],
+            b"mm",
+            &[0x62, 0xc3, 0xa9],
+            // -1 - 24
+            &[0x38, 24],
+            &[0x82, 0x6a],
+            b"cache_salt",
+            &[0x61],
+            b"s",
+            &[5],
+        ];
+        assert_eq!(encode(&[7], extra), expected.concat());
+        let without_keys = BlockExtraKeys { keys: &[], lookahead_token_ids: &[5, 6] };
+        assert_eq!(encode(&[7], without_keys), [0x81, 7, 0x83, 0xf6, 5, 6]);
+    }
+}

@@ -169,3 +169,41 @@ fn plain_from(extras: &PromptExtras) -> u64 {
     let first_block = extras.lora.is_some() || extras.cache_salt.is_some();
     extras.mm.last().map_or(0, end_of).max(u64::from(first_block))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashes(trie: &mut PrefixTrie, num_lookahead_tokens: u32, tokens: &TokenRuns) -> Vec<BlockHash> {
+        let layout = BlockLayout { block_size: 4, num_lookahead_tokens };
+        let mut hashes = Vec::new();
+        trie.extend(layout, tokens, None, &mut TrieCursor::default(), &mut 0, &mut hashes);
+        hashes
+    }
+
+    #[test]
+    fn a_run_costs_one_node_and_prefixes_share_it() {
+        let mut trie = PrefixTrie::default();
+        let long = hashes(&mut trie, 0, &TokenRuns::from_run(100, 4_000));
+        assert_eq!((long.len(), trie.num_nodes), (1_000, 1));
+        // The same 10 tokens, then others: two blocks are shared, and one new run begins at token 10.
+        let mut other = TokenRuns::from_run(100, 10);
+        other.push_run(0, 10);
+        let branch = hashes(&mut trie, 0, &other);
+        assert_eq!((branch.len(), trie.num_nodes), (5, 2));
+        assert_eq!(branch[..2], long[..2]);
+        assert!(branch[2..].iter().all(|hash| !long.contains(hash)));
+    }
+
+    #[test]
+    fn a_lookahead_token_tells_blocks_apart() {
+        let (straight, mut bent) = (TokenRuns::from_run(0, 9), TokenRuns::from_run(0, 8));
+        bent.push(77);
+        let mut trie = PrefixTrie::default();
+        assert_eq!(hashes(&mut trie, 0, &straight), hashes(&mut trie, 0, &bent));
+        let mut trie = PrefixTrie::default();
+        let (straight, bent) = (hashes(&mut trie, 1, &straight), hashes(&mut trie, 1, &bent));
+        assert_eq!(straight[0], bent[0]);
+        assert_ne!(straight[1], bent[1]);
+    }
+}

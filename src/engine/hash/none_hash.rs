@@ -36,3 +36,36 @@ pub fn resolve_none_hash_seed<'a>(
 pub fn init_none_hash(algo: PrefixCachingHashAlgo, seed: &str) -> BlockDigest {
     HashFunction::new(algo).hash_text(seed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As vLLM 0.33.0 computes it without `PYTHONHASHSEED`.
+    #[test]
+    fn the_public_seed_gives_vllms_hash() {
+        for (algo, expected) in [
+            (
+                PrefixCachingHashAlgo::Sha256,
+                "066b1e8987e027138e98701c46128929378935f9b6cd1549105ae6b4f0d71198",
+            ),
+            (
+                PrefixCachingHashAlgo::Sha256Cbor,
+                "9bd96a485ad84efdafb72ee48a1d7a69bcead0f8f0433173941b276b9581eef0",
+            ),
+        ] {
+            let seed = resolve_none_hash_seed(algo, None, &[7; 32]);
+            assert_eq!(init_none_hash(algo, &seed).to_string(), expected);
+        }
+    }
+
+    /// An empty `PYTHONHASHSEED` is set, so it counts.
+    #[test]
+    fn the_environment_wins_over_both_seeds() {
+        for algo in PrefixCachingHashAlgo::ALL {
+            assert_eq!(resolve_none_hash_seed(algo, Some(""), &[7; 32]), "");
+        }
+        let random = resolve_none_hash_seed(PrefixCachingHashAlgo::Xxhash, None, &[7; 32]);
+        assert_eq!(random, "07".repeat(32));
+    }
+}
