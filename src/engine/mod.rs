@@ -10,6 +10,7 @@ pub mod hash;
 pub mod kv_cache;
 pub mod kv_events;
 pub mod prefix_cache_stats;
+mod python_set;
 mod request;
 mod request_table;
 pub mod scheduler;

@@ -4,6 +4,7 @@ use super::waiting::Computed;
 use super::{Scheduler, SchedulerOutput};
 use crate::engine::connector::KvConnectorOutput;
 use crate::engine::kv_cache::BlockId;
+use crate::engine::python_set::in_python_set_order;
 use crate::engine::request::RequestStatus;
 use crate::engine::request_table::RequestSlot;
 
@@ -146,10 +147,8 @@ impl Scheduler {
             self.failed_recving_kv_req_ids.extend(async_loads.affected_ids);
             return sync_loads.affected_ids;
         }
-        let mut blocks = sync_loads.blocks_to_evict;
-        blocks.sort_unstable();
-        blocks.dedup();
-        self.kv_cache_manager.evict_blocks(blocks.into_iter());
+        let blocks = in_python_set_order(sync_loads.blocks_to_evict.iter().map(|block| block.0));
+        self.kv_cache_manager.evict_blocks(blocks.into_iter().map(BlockId));
         [async_loads.affected_ids, sync_loads.affected_ids].concat()
     }
 

@@ -27,7 +27,7 @@ use thiserror::Error;
 use super::config::{EngineConfig, EngineConfigError, KvLoadFailurePolicy};
 use super::connector::KvConnector;
 use super::hash::RequestBlockHasher;
-use super::kv_cache::{BlockId, KvCacheManager};
+use super::kv_cache::{BlockId, BlockPool, KvCacheManager};
 use super::prefix_cache_stats::PrefixCacheStats;
 use super::request::{NewRequest, Request, RequestStatus};
 use super::request_table::{RequestSlot, RequestTable};
@@ -168,6 +168,11 @@ impl Scheduler {
 
     pub fn kv_cache_manager_mut(&mut self) -> &mut KvCacheManager {
         &mut self.kv_cache_manager
+    }
+
+    /// The pool to change and the hasher that knows its hashes.
+    pub fn block_pool_and_hasher(&mut self) -> (&mut BlockPool, Option<&RequestBlockHasher>) {
+        (self.kv_cache_manager.block_pool_mut(), self.hasher.as_ref())
     }
 
     /// The running requests in order.

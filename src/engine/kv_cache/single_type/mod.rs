@@ -94,7 +94,6 @@ pub(super) struct SingleTypeKvCacheManager {
     pub cache_hit_alignment_tokens: u32,
     /// Hits in this group drop a block for EAGLE.
     pub use_eagle: bool,
-    enable_caching: bool,
     max_admission_blocks_per_request: Option<u32>,
     requests: Vec<RequestBlocks>,
     /// Source and destination of copies that this step's execution makes first.
@@ -114,7 +113,6 @@ impl SingleTypeKvCacheManager {
             kv_cache_group_id: group_id as u32,
             cache_hit_alignment_tokens: scheduler_block_size,
             use_eagle: false,
-            enable_caching: config.enable_prefix_caching,
             max_admission_blocks_per_request: spec
                 .max_admission_blocks_per_request(config.max_in_flight_tokens(), config.max_model_len),
             requests: Vec::new(),
