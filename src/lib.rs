@@ -17,4 +17,8 @@ pub mod units;
 
 pub mod prompt;
 
+pub mod catalog;
+
 pub mod engine;
+
+pub mod cost;
