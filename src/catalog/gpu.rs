@@ -51,17 +51,17 @@ impl Gpu {
         &GPUS
     }
 
-    /// Peak of matrix products whose weights are stored as `weights`. Formats that the tensor cores
-    /// lack, and 4-bit integers, are expanded to 16 bits first, as vLLM's Marlin kernels do.
-    pub fn matmul_flops(&self, weights: Dtype) -> f64 {
-        let native = match weights {
+    /// Peak of matrix products in `dtype` if the tensor cores multiply it as it is. Others, and
+    /// weight-only formats, are expanded to 16 bits first, as vLLM's Marlin kernels do.
+    pub fn native_matmul_flops(&self, dtype: Dtype) -> Option<f64> {
+        match dtype {
+            Dtype::Bf16 | Dtype::Fp32 => Some(self.bf16_flops),
             Dtype::Fp8 => self.fp8_flops,
             Dtype::Int8 => self.int8_flops,
             Dtype::Nvfp4 => self.fp4_flops,
-            // gpt-oss multiplies MXFP4 weights with 16-bit activations.
-            Dtype::Mxfp4 | Dtype::Int4 | Dtype::Bf16 | Dtype::Fp32 => None,
-        };
-        native.unwrap_or(self.bf16_flops)
+            // gpt-oss multiplies its MXFP4 weights with 16-bit activations.
+            Dtype::Mxfp4 | Dtype::Int4 => None,
+        }
     }
 }
 
@@ -95,9 +95,8 @@ mod tests {
     }
 
     #[test]
-    fn formats_without_tensor_cores_run_in_sixteen_bits() {
-        let a100 = Gpu::find("A100").unwrap();
-        assert_eq!(a100.matmul_flops(Dtype::Fp8), 312e12);
-        assert_eq!(Gpu::find("B200").unwrap().matmul_flops(Dtype::Nvfp4), 9000e12);
+    fn formats_are_native_where_tensor_cores_have_them() {
+        assert_eq!(Gpu::find("A100").unwrap().native_matmul_flops(Dtype::Fp8), None);
+        assert_eq!(Gpu::find("B200").unwrap().native_matmul_flops(Dtype::Nvfp4), Some(9000e12));
     }
 }
