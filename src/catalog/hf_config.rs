@@ -17,7 +17,7 @@ pub enum HfConfigError {
     #[error("config.json of {model}: `{field}` is missing; expected {expected}")]
     MissingField { model: String, field: &'static str, expected: &'static str },
     #[error("config.json of {model}: `{field}` is {found}; expected {expected}")]
-    InvalidField { model: String, field: String, found: String, expected: &'static str },
+    InvalidField { model: String, field: String, found: String, expected: String },
 }
 
 /// The architectures whose geometry is known.
@@ -33,6 +33,16 @@ const MODEL_TYPES: [&str; 10] = [
     "deepseek_v3",
     "gemma3_text",
 ];
+
+// Limits of `Fields::optional_u32`.
+const MAX_LAYERS: u32 = 1 << 12;
+const MAX_HEADS: u32 = 1 << 12;
+const MAX_HEAD_DIM: u32 = 1 << 12;
+const MAX_WIDTH: u32 = 1 << 18;
+const MAX_EXPERTS: u32 = 1 << 12;
+const MAX_SHARED_EXPERTS: u32 = 1 << 8;
+const MAX_TOKENS: u32 = 1 << 28;
+const MAX_BITS: u32 = 32;
 
 /// Reads the text of a `config.json`; `name` is what the model is called from then on.
 ///
@@ -60,15 +70,17 @@ pub fn parse_hf_config(name: &str, text: &str) -> Result<Model, HfConfigError> {
         return Err(HfConfigError::UnknownModelType { model: name.to_owned(), found: model_type.to_owned() });
     }
 
-    let num_hidden_layers = fields.u32("num_hidden_layers")?;
-    let hidden_size = fields.u32("hidden_size")?;
-    let num_attention_heads = fields.u32("num_attention_heads")?;
-    let num_key_value_heads = fields.optional_u32("num_key_value_heads")?.unwrap_or(num_attention_heads);
+    let num_hidden_layers = fields.u32("num_hidden_layers", MAX_LAYERS)?;
+    let hidden_size = fields.u32("hidden_size", MAX_WIDTH)?;
+    let num_attention_heads = fields.u32("num_attention_heads", MAX_HEADS)?;
+    let num_key_value_heads =
+        fields.optional_u32("num_key_value_heads", MAX_HEADS)?.unwrap_or(num_attention_heads);
     if !num_attention_heads.is_multiple_of(num_key_value_heads) {
         let found = Value::from(num_key_value_heads);
         return Err(fields.invalid("num_key_value_heads", &found, "a divisor of num_attention_heads"));
     }
-    let head_dim = fields.optional_u32("head_dim")?.unwrap_or((hidden_size / num_attention_heads).max(1));
+    let head_dim =
+        fields.optional_u32("head_dim", MAX_HEAD_DIM)?.unwrap_or((hidden_size / num_attention_heads).max(1));
     let gemma = model_type == "gemma3_text";
     let attention_bias = fields.bool("attention_bias", false)?;
     let quantization = Quantization::read(&root, model_type)?;
@@ -80,9 +92,9 @@ pub fn parse_hf_config(name: &str, text: &str) -> Result<Model, HfConfigError> {
         num_attention_heads,
         num_key_value_heads,
         head_dim,
-        intermediate_size: fields.u32("intermediate_size")?,
-        vocab_size: fields.u32("vocab_size")?,
-        max_position_embeddings: fields.u32("max_position_embeddings")?,
+        intermediate_size: fields.u32("intermediate_size", MAX_WIDTH)?,
+        vocab_size: fields.u32("vocab_size", MAX_TOKENS)?,
+        max_position_embeddings: fields.u32("max_position_embeddings", MAX_TOKENS)?,
         tie_word_embeddings: fields.bool("tie_word_embeddings", gemma)?,
         norms_per_layer: if gemma { 4 } else { 2 },
         // Qwen2 has the bias in its code, not in its configuration.
@@ -112,13 +124,13 @@ fn read_moe(
         _ => return Ok(None),
     };
     let gpt_oss = model_type == "gpt_oss";
-    let num_experts = fields.u32(experts)?;
-    let num_experts_per_tok = fields.u32("num_experts_per_tok")?;
+    let num_experts = fields.u32(experts, MAX_EXPERTS)?;
+    let num_experts_per_tok = fields.u32("num_experts_per_tok", MAX_EXPERTS)?;
     if num_experts_per_tok > num_experts {
         let found = Value::from(num_experts_per_tok);
         return Err(fields.invalid("num_experts_per_tok", &found, "at most the number of experts"));
     }
-    let num_dense_layers = fields.count("first_k_dense_replace")?;
+    let num_dense_layers = fields.count("first_k_dense_replace", MAX_LAYERS)?;
     if num_dense_layers > num_hidden_layers {
         let found = Value::from(num_dense_layers);
         return Err(fields.invalid("first_k_dense_replace", &found, "at most num_hidden_layers"));
@@ -126,8 +138,8 @@ fn read_moe(
     Ok(Some(Moe {
         num_experts,
         num_experts_per_tok,
-        moe_intermediate_size: fields.u32(inter)?,
-        num_shared_experts: fields.count("n_shared_experts")?,
+        moe_intermediate_size: fields.u32(inter, MAX_WIDTH)?,
+        num_shared_experts: fields.count("n_shared_experts", MAX_SHARED_EXPERTS)?,
         num_dense_layers,
         expert_bias: gpt_oss,
         // DeepSeek-V3 keeps one correction per expert for its balanced routing.
@@ -141,11 +153,11 @@ fn read_mla(fields: &Fields<'_>, model_type: &str) -> Result<Option<Mla>, HfConf
         return Ok(None);
     }
     Ok(Some(Mla {
-        kv_lora_rank: fields.u32("kv_lora_rank")?,
-        qk_rope_head_dim: fields.u32("qk_rope_head_dim")?,
-        qk_nope_head_dim: fields.u32("qk_nope_head_dim")?,
-        v_head_dim: fields.u32("v_head_dim")?,
-        q_lora_rank: fields.optional_u32("q_lora_rank")?,
+        kv_lora_rank: fields.u32("kv_lora_rank", MAX_HEAD_DIM)?,
+        qk_rope_head_dim: fields.u32("qk_rope_head_dim", MAX_HEAD_DIM)?,
+        qk_nope_head_dim: fields.u32("qk_nope_head_dim", MAX_HEAD_DIM)?,
+        v_head_dim: fields.u32("v_head_dim", MAX_HEAD_DIM)?,
+        q_lora_rank: fields.optional_u32("q_lora_rank", MAX_WIDTH)?,
     }))
 }
 
@@ -154,7 +166,7 @@ fn read_sliding_window(
     model_type: &str,
     num_hidden_layers: u32,
 ) -> Result<Option<SlidingWindow>, HfConfigError> {
-    let Some(window_tokens) = fields.optional_u32("sliding_window")? else { return Ok(None) };
+    let Some(window_tokens) = fields.optional_u32("sliding_window", MAX_TOKENS)? else { return Ok(None) };
     let layers: Vec<bool> = if let Some(types) = fields.array("layer_types")? {
         if types.len() != num_hidden_layers as usize {
             let found = Value::from(types.len());
@@ -167,12 +179,12 @@ fn read_sliding_window(
             "mistral" | "mixtral" => layers.map(|_| true).collect(),
             "gpt_oss" => layers.map(|layer| layer % 2 == 0).collect(),
             "gemma3_text" => {
-                let pattern = fields.optional_u32("sliding_window_pattern")?.unwrap_or(6);
+                let pattern = fields.optional_u32("sliding_window_pattern", MAX_LAYERS)?.unwrap_or(6);
                 layers.map(|layer| (layer + 1) % pattern != 0).collect()
             }
             // Qwen writes a window into every configuration and switches it off beside it.
             _ if fields.bool("use_sliding_window", false)? => {
-                let first = fields.count("max_window_layers")?;
+                let first = fields.count("max_window_layers", MAX_LAYERS)?;
                 layers.map(|layer| layer >= first).collect()
             }
             _ => return Ok(None),
@@ -196,7 +208,7 @@ impl Quantization {
         let dtype = match method {
             "fp8" | "fbgemm_fp8" => Dtype::Fp8,
             "mxfp4" => Dtype::Mxfp4,
-            "awq" | "gptq" => match config.optional_u32("bits")? {
+            "awq" | "gptq" => match config.optional_u32("bits", MAX_BITS)? {
                 None | Some(4) => Dtype::Int4,
                 Some(8) => Dtype::Int8,
                 Some(bits) => return Err(config.invalid("bits", &bits.into(), "4 or 8")),
@@ -226,9 +238,9 @@ fn compressed_tensors_dtype(config: &Fields<'_>) -> Result<Dtype, HfConfigError>
     let Some(weights) = weights.map(|group| group.object("weights")).transpose()?.flatten() else {
         return Err(config.invalid("quantization_config.config_groups", &Value::Null, EXPECTED));
     };
-    let bits = weights.u32("num_bits")?;
+    let bits = weights.u32("num_bits", MAX_BITS)?;
     let kind = weights.string("type")?.unwrap_or("int");
-    Ok(match (bits, kind, weights.optional_u32("group_size")?) {
+    Ok(match (bits, kind, weights.optional_u32("group_size", MAX_WIDTH)?) {
         (8, "float", _) => Dtype::Fp8,
         (8, "int", _) => Dtype::Int8,
         (4, "int", _) => Dtype::Int4,
@@ -256,6 +268,11 @@ mod tests {
         assert!(error.contains("`model_type` is `mamba`; expected one of: llama, "), "{error}");
         let error = edited(|c| c["hidden_size"] = "big".into()).unwrap_err().to_string();
         assert!(error.contains("`hidden_size` is \"big\"; expected a positive integer"), "{error}");
+        let error = edited(|c| c["head_dim"] = 100_000.into()).unwrap_err().to_string();
+        assert!(
+            error.contains("`head_dim` is 100000; expected a positive integer of at most 4096"),
+            "{error}"
+        );
         let error = edited(|c| c["num_hidden_layers"] = Value::Null).unwrap_err().to_string();
         assert!(error.contains("`num_hidden_layers` is missing; expected a positive integer"), "{error}");
         let error = edited(|c| c["num_key_value_heads"] = 5.into()).unwrap_err().to_string();

@@ -20,38 +20,38 @@ impl<'a> Fields<'a> {
         self.object.get(field).filter(|value| !value.is_null())
     }
 
-    pub fn invalid(&self, field: &str, found: &Value, expected: &'static str) -> HfConfigError {
+    pub fn invalid(&self, field: &str, found: &Value, expected: impl Into<String>) -> HfConfigError {
         HfConfigError::InvalidField {
             model: self.model.to_owned(),
             field: field.to_owned(),
             found: found.to_string(),
-            expected,
+            expected: expected.into(),
         }
     }
 
-    /// A positive integer that may be absent.
-    pub fn optional_u32(&self, field: &str) -> Result<Option<u32>, HfConfigError> {
+    /// A positive integer of at most `limit`, that may be absent. The limits lie far beyond any
+    /// model there is; they keep the products of a geometry within 64 bits.
+    pub fn optional_u32(&self, field: &str, limit: u32) -> Result<Option<u32>, HfConfigError> {
         let Some(value) = self.get(field) else { return Ok(None) };
-        match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
-            // Far beyond any model there is; sums and products of geometry stay within 64 bits.
-            Some(number) if (1..=1 << 24).contains(&number) => Ok(Some(number)),
-            _ => Err(self.invalid(field, value, "a positive integer of at most 16777216")),
+        match value.as_u64() {
+            Some(number) if (1..=u64::from(limit)).contains(&number) => Ok(Some(number as u32)),
+            _ => Err(self.invalid(field, value, format!("a positive integer of at most {limit}"))),
         }
     }
 
-    pub fn u32(&self, field: &'static str) -> Result<u32, HfConfigError> {
-        self.optional_u32(field)?.ok_or_else(|| HfConfigError::MissingField {
+    pub fn u32(&self, field: &'static str, limit: u32) -> Result<u32, HfConfigError> {
+        self.optional_u32(field, limit)?.ok_or_else(|| HfConfigError::MissingField {
             model: self.model.to_owned(),
             field,
             expected: "a positive integer",
         })
     }
 
-    /// A non-negative integer, 0 when absent.
-    pub fn count(&self, field: &str) -> Result<u32, HfConfigError> {
+    /// A non-negative integer of at most `limit`, 0 when absent.
+    pub fn count(&self, field: &str, limit: u32) -> Result<u32, HfConfigError> {
         match self.get(field) {
-            Some(Value::Number(number)) if number.as_u64() == Some(0) => Ok(0),
-            _ => Ok(self.optional_u32(field)?.unwrap_or(0)),
+            Some(value) if value.as_u64() == Some(0) => Ok(0),
+            _ => Ok(self.optional_u32(field, limit)?.unwrap_or(0)),
         }
     }
 

@@ -120,7 +120,7 @@ impl Model {
     /// KV heads on one rank: vLLM replicates heads when there are fewer of them than ranks
     /// (`ModelConfig.get_num_kv_heads`). The latent vector of MLA is replicated on every rank.
     pub fn num_kv_heads_per_rank(&self, tp: u32) -> u32 {
-        if self.mla.is_some() { 1 } else { (self.num_key_value_heads / tp).max(1) }
+        if self.mla.is_some() { 1 } else { (self.num_key_value_heads / tp.max(1)).max(1) }
     }
 
     /// Bytes that one token takes in the KV cache of one layer, on one rank

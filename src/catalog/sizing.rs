@@ -58,10 +58,10 @@ pub enum SizingError {
     #[error("`{0}` is 0; use a positive number")]
     Zero(&'static str),
     #[error(
-        "`tensor_parallel_size` is {tensor_parallel_size}, but the {num_attention_heads} attention heads of {model} \
-         do not divide by it; use a divisor such as 1, 2, 4 or 8"
+        "`tensor_parallel_size` is {tensor_parallel_size}, but the {num_attention_heads} attention and \
+         {num_key_value_heads} KV heads of {model} do not divide by it; use a divisor such as 1, 2, 4 or 8"
     )]
-    Heads { model: String, num_attention_heads: u32, tensor_parallel_size: u32 },
+    Heads { model: String, num_attention_heads: u32, num_key_value_heads: u32, tensor_parallel_size: u32 },
     #[error(
         "{model} does not fit on {tensor_parallel_size} x {gpu}: each GPU lacks {missing_bytes} bytes \
          ({weight_bytes} for weights and {overhead_bytes} for the engine against {requested_bytes} requested); use {}",
@@ -99,7 +99,10 @@ pub fn size_kv_cache(model: &Model, gpu: &Gpu, config: &MemoryConfig) -> Result<
         return Ok(budget);
     }
     let overhead_bytes = budget.overhead_bytes();
-    let needed = budget.weight_bytes + overhead_bytes + 2 * budget.bytes_per_block;
+    let needed = budget
+        .weight_bytes
+        .saturating_add(overhead_bytes)
+        .saturating_add(budget.bytes_per_block.saturating_mul(2));
     let fits = |tp: &u32| {
         let config = MemoryConfig { tensor_parallel_size: *tp, ..config.clone() };
         check(model, &config).is_ok() && self::budget(model, gpu, &config).num_gpu_blocks >= 2
@@ -131,10 +134,15 @@ fn check(model: &Model, config: &MemoryConfig) -> Result<(), SizingError> {
             return Err(SizingError::Zero(name));
         }
     }
-    if !model.num_attention_heads.is_multiple_of(config.tensor_parallel_size) {
+    let tp = config.tensor_parallel_size;
+    let kv_heads = model.num_key_value_heads;
+    // KV heads are split, or each is on several ranks; nothing between.
+    let kv_heads_fit = kv_heads.is_multiple_of(tp) || tp.is_multiple_of(kv_heads);
+    if !model.num_attention_heads.is_multiple_of(tp) || !kv_heads_fit {
         return Err(SizingError::Heads {
             model: model.name.clone(),
             num_attention_heads: model.num_attention_heads,
+            num_key_value_heads: kv_heads,
             tensor_parallel_size: config.tensor_parallel_size,
         });
     }
@@ -147,9 +155,9 @@ fn budget(model: &Model, gpu: &Gpu, config: &MemoryConfig) -> KvCacheSize {
     let requested_bytes = (gpu.memory_bytes as f64 * config.gpu_memory_utilization).ceil() as u64;
     let mut size = KvCacheSize {
         num_gpu_blocks: 0,
-        bytes_per_block: u64::from(config.block_size)
-            * model.kv_bytes_per_token_per_layer(tp)
-            * u64::from(num_layers_per_group(model)),
+        // Saturating here and below: a block or a batch of 2^32 tokens does not fit, and says so.
+        bytes_per_block: (model.kv_bytes_per_token_per_layer(tp) * u64::from(num_layers_per_group(model)))
+            .saturating_mul(u64::from(config.block_size)),
         requested_bytes,
         weight_bytes: model.weight_bytes_per_rank(tp),
         activation_bytes: peak_activation_bytes(model, config),
@@ -157,7 +165,8 @@ fn budget(model: &Model, gpu: &Gpu, config: &MemoryConfig) -> KvCacheSize {
         non_torch_bytes: NON_TORCH_BYTES + if tp > 1 { COMMUNICATION_BYTES } else { 0 },
         available_bytes: 0,
     };
-    size.available_bytes = requested_bytes.saturating_sub(size.weight_bytes + size.overhead_bytes());
+    size.available_bytes =
+        requested_bytes.saturating_sub(size.weight_bytes.saturating_add(size.overhead_bytes()));
     size.num_gpu_blocks = u32::try_from(size.available_bytes / size.bytes_per_block).unwrap_or(u32::MAX);
     size
 }
@@ -165,7 +174,7 @@ fn budget(model: &Model, gpu: &Gpu, config: &MemoryConfig) -> KvCacheSize {
 impl KvCacheSize {
     /// Everything but weights and KV cache.
     fn overhead_bytes(&self) -> u64 {
-        self.activation_bytes + self.cudagraph_bytes + self.non_torch_bytes
+        self.activation_bytes.saturating_add(self.cudagraph_bytes + self.non_torch_bytes)
     }
 }
 
@@ -193,7 +202,7 @@ fn peak_activation_bytes(model: &Model, config: &MemoryConfig) -> u64 {
     });
     let widest = if model.num_moe_layers() > 0 { experts } else { dense };
     // Hidden states and residual.
-    let layer = tokens * value_bytes * (2 * hidden + widest);
+    let layer = tokens.saturating_mul(value_bytes * (2 * hidden + widest));
     let logits =
         u64::from(config.max_num_seqs.min(config.max_num_batched_tokens)) * u64::from(model.vocab_size);
     let sampler = tokens * value_bytes * hidden + SAMPLER_BYTES_PER_LOGIT * logits;
@@ -266,7 +275,8 @@ mod tests {
         assert_within(&size("Qwen3-32B", "H100", &config).unwrap(), 64, 307_328, 0.03);
     }
 
-    /// LMCache issue 3430: Qwen3-8B on an RTX 4090 with graphs taken off, 46,368 tokens.
+    /// A log of vLLM 0.21 or newer in LMCache's issue 3430: Qwen3-8B on a 24 GB GPU whose total is
+    /// the RTX 4090's, graphs taken off, 46,368 tokens.
     #[test]
     fn qwen3_8b_on_rtx_4090_as_reported() {
         let config = MemoryConfig { gpu_memory_utilization: 0.9764, estimate_cudagraphs: true, ..config() };
@@ -338,6 +348,10 @@ mod tests {
         assert!(broken(|c| c.gpu_memory_utilization = 1.5).contains("`gpu_memory_utilization` is 1.5"));
         assert!(broken(|c| c.gpu_memory_utilization = f64::NAN).contains("NaN"));
         assert!(broken(|c| c.block_size = 0).contains("`block_size` is 0"));
-        assert!(broken(|c| c.tensor_parallel_size = 3).contains("32 attention heads"));
+        assert!(broken(|c| c.tensor_parallel_size = 3).contains("32 attention and 8 KV heads"));
+        let huge = broken(|c| c.block_size = u32::MAX);
+        assert!(huge.contains("does not fit"), "{huge}");
+        let huge = broken(|c| c.max_num_batched_tokens = u32::MAX);
+        assert!(huge.contains("does not fit"), "{huge}");
     }
 }

@@ -16,6 +16,12 @@ pub struct ConstantCost {
     pub per_token_ns: u64,
 }
 
+impl ConstantCost {
+    fn gpu_ns(&self, num_tokens: u32) -> u64 {
+        self.step_ns.saturating_add(self.per_token_ns.saturating_mul(u64::from(num_tokens)))
+    }
+}
+
 impl CostModel {
     /// The time of one step; a step without tokens runs nothing and takes none.
     ///
@@ -26,9 +32,7 @@ impl CostModel {
             return StepTime::default();
         }
         match self {
-            Self::Constant(cost) => {
-                StepTime { gpu_ns: cost.step_ns + cost.per_token_ns * u64::from(num_tokens), host_ns: 0 }
-            }
+            Self::Constant(cost) => StepTime { gpu_ns: cost.gpu_ns(num_tokens), host_ns: 0 },
             Self::Roofline(roofline) => roofline.step_time(shape, num_tokens),
         }
     }
@@ -40,10 +44,9 @@ impl CostModel {
             return StepBreakdown::default();
         }
         match self {
-            Self::Constant(cost) => StepBreakdown {
-                other_ns: cost.step_ns + cost.per_token_ns * u64::from(num_tokens),
-                ..StepBreakdown::default()
-            },
+            Self::Constant(cost) => {
+                StepBreakdown { other_ns: cost.gpu_ns(num_tokens), ..StepBreakdown::default() }
+            }
             Self::Roofline(roofline) => roofline.breakdown(shape, num_tokens),
         }
     }

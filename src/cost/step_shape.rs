@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Some tokens of one prompt, computed in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefillChunk {
-    /// Tokens computed in this step.
+    /// Tokens computed in this step, at least one.
     pub num_tokens: u32,
     /// Tokens of the request whose KV is there already, by an earlier chunk or a cache hit.
     pub num_computed_tokens: u32,
