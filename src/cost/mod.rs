@@ -7,7 +7,7 @@
 
 mod all_reduce;
 mod attention;
-mod coefficients;
+pub mod coefficients;
 mod decode_attention;
 mod elementwise;
 mod gemm;
