@@ -17,6 +17,12 @@ pub mod units;
 
 pub mod prompt;
 
+pub mod catalog;
+
 pub mod engine;
+
+pub mod cost;
+
+pub mod workload;
 
 pub mod conformance;

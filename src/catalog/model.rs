@@ -1,0 +1,140 @@
+//! The geometry of a decoder-only transformer.
+
+use serde::Serialize;
+
+use super::{Dtype, UnknownName, hf_config, known_models};
+
+/// A model as a serving engine sees it: shapes and number formats, no weights.
+///
+/// Field names are those of Hugging Face's `config.json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Model {
+    pub name: String,
+    pub num_hidden_layers: u32,
+    pub hidden_size: u32,
+    pub num_attention_heads: u32,
+    /// Equal to `num_attention_heads` for models without grouped-query attention.
+    pub num_key_value_heads: u32,
+    pub head_dim: u32,
+    /// Width of the dense MLP; in a mixture-of-experts model only its dense layers have one.
+    pub intermediate_size: u32,
+    pub vocab_size: u32,
+    pub max_position_embeddings: u32,
+    pub tie_word_embeddings: bool,
+    /// Norm weights per layer: 2, or 4 for Gemma's sandwich norms.
+    pub norms_per_layer: u32,
+    pub qkv_bias: bool,
+    pub o_bias: bool,
+    /// RMS norm over each query and key head (Qwen3, Gemma 3).
+    pub qk_norm: bool,
+    /// One learned sink logit per query head (gpt-oss).
+    pub attention_sinks: bool,
+    /// Format of the attention and dense MLP weights.
+    pub weight_dtype: Dtype,
+    /// Format of embeddings, LM head, norms, routers and biases, and of activations.
+    pub activation_dtype: Dtype,
+    pub kv_cache_dtype: Dtype,
+    pub moe: Option<Moe>,
+    pub mla: Option<Mla>,
+    pub sliding_window: Option<SlidingWindow>,
+}
+
+/// Mixture of experts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Moe {
+    pub num_experts: u32,
+    pub num_experts_per_tok: u32,
+    pub moe_intermediate_size: u32,
+    /// Experts that every token visits, each of `moe_intermediate_size`.
+    pub num_shared_experts: u32,
+    /// The first layers, which have a dense MLP instead (DeepSeek's `first_k_dense_replace`).
+    pub num_dense_layers: u32,
+    pub expert_bias: bool,
+    pub router_bias: bool,
+    pub expert_dtype: Dtype,
+}
+
+/// Multi-head latent attention (DeepSeek): one latent vector per token instead of keys and values.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mla {
+    pub kv_lora_rank: u32,
+    pub qk_rope_head_dim: u32,
+    pub qk_nope_head_dim: u32,
+    pub v_head_dim: u32,
+    /// None where the query projection is not factored (DeepSeek-V2-Lite).
+    pub q_lora_rank: Option<u32>,
+}
+
+/// Layers that attend only to the last `window_tokens` tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SlidingWindow {
+    pub window_tokens: u32,
+    /// One entry per layer: does it slide?
+    pub layers: Vec<bool>,
+}
+
+impl Model {
+    /// A built-in model by name, whatever its case and with or without the organisation:
+    /// `Llama-3.1-8B`, `meta-llama/Llama-3.1-8B-Instruct`.
+    ///
+    /// # Errors
+    /// [`UnknownName`], which lists the names there are.
+    pub fn find(name: &str) -> Result<Self, UnknownName> {
+        let known = known_models::find(name).ok_or_else(|| UnknownName {
+            kind: "model",
+            name: name.to_owned(),
+            known: known_models::names(),
+        })?;
+        let model = hf_config::parse_hf_config(known.name, known.config);
+        Ok(model.expect("the embedded configurations are parsed by a test"))
+    }
+
+    /// The same model with its linear layers and experts quantised to `dtype`. Embeddings, LM head
+    /// and norms stay as they are, as in the usual checkpoints.
+    pub fn with_weight_dtype(mut self, dtype: Dtype) -> Self {
+        self.weight_dtype = dtype;
+        if let Some(moe) = &mut self.moe {
+            moe.expert_dtype = dtype;
+        }
+        self
+    }
+
+    /// The same model with vLLM's `kv_cache_dtype`.
+    pub fn with_kv_cache_dtype(mut self, dtype: Dtype) -> Self {
+        self.kv_cache_dtype = dtype;
+        self
+    }
+
+    pub fn num_sliding_layers(&self) -> u32 {
+        self.sliding_window.as_ref().map_or(0, |w| w.layers.iter().filter(|&&slides| slides).count() as u32)
+    }
+
+    pub fn num_full_attention_layers(&self) -> u32 {
+        self.num_hidden_layers - self.num_sliding_layers()
+    }
+
+    pub fn num_moe_layers(&self) -> u32 {
+        self.moe.as_ref().map_or(0, |moe| self.num_hidden_layers - moe.num_dense_layers)
+    }
+
+    /// KV heads on one rank: vLLM replicates heads when there are fewer of them than ranks
+    /// (`ModelConfig.get_num_kv_heads`). The latent vector of MLA is replicated on every rank.
+    pub fn num_kv_heads_per_rank(&self, tp: u32) -> u32 {
+        if self.mla.is_some() { 1 } else { (self.num_key_value_heads / tp.max(1)).max(1) }
+    }
+
+    /// Bytes that one token takes in the KV cache of one layer, on one rank
+    /// (`AttentionSpec.page_size_bytes` and `MLAAttentionSpec.page_size_bytes` per token).
+    pub fn kv_bytes_per_token_per_layer(&self, tp: u32) -> u64 {
+        let values = match &self.mla {
+            Some(mla) => u64::from(mla.kv_lora_rank + mla.qk_rope_head_dim),
+            None => 2 * u64::from(self.num_kv_heads_per_rank(tp)) * u64::from(self.head_dim),
+        };
+        self.kv_cache_dtype.bytes(values)
+    }
+
+    /// Bytes that one token takes in the KV cache of all layers, on one rank.
+    pub fn kv_bytes_per_token(&self, tp: u32) -> u64 {
+        self.kv_bytes_per_token_per_layer(tp) * u64::from(self.num_hidden_layers)
+    }
+}

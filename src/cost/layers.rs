@@ -1,0 +1,145 @@
+//! The operations whose time follows from the number of tokens alone: all of a layer but attention.
+
+use crate::catalog::{Dtype, Gpu, Model};
+
+use super::Coefficients;
+use super::all_reduce::AllReduce;
+use super::elementwise::Elementwise;
+use super::gemm::Gemm;
+use super::moe::MoeLayer;
+
+/// Kernel time in microseconds, by kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KernelTimes {
+    pub gemm_us: f64,
+    pub moe_us: f64,
+    pub comms_us: f64,
+    pub other_us: f64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Layers {
+    /// Products with the number of layers that have them.
+    gemms: Vec<(f64, Gemm)>,
+    /// Element-wise kernels: how many a step runs and the bytes each moves per token.
+    elementwise_kernels: Vec<(f64, f64)>,
+    moe: Option<(f64, MoeLayer)>,
+    lm_head: Gemm,
+    all_reduce: Option<AllReduce>,
+    elementwise: Elementwise,
+    num_layers: f64,
+    hidden_bytes: f64,
+    vocab_size: u32,
+}
+
+impl Layers {
+    pub fn new(model: &Model, gpu: &Gpu, tp: u32, coefficients: &Coefficients) -> Self {
+        let num_layers = f64::from(model.num_hidden_layers);
+        let gemm = |n: u32, k: u32, dtype| Gemm::new(n, k, dtype, gpu, &coefficients.gemm);
+        let hidden = model.hidden_size;
+        let hidden_bytes = f64::from(hidden) * Dtype::Bf16.bytes_per_value();
+
+        let mut gemms: Vec<(f64, Gemm)> = attention_projections(model, tp)
+            .into_iter()
+            .map(|(n, k)| (num_layers, gemm(n, k, model.weight_dtype)))
+            .collect();
+        let mut elementwise_kernels = vec![
+            // Two norms that add the residual: read both streams, write both.
+            (2.0 * num_layers, 4.0 * hidden_bytes),
+            (num_layers, rotary_bytes(model, tp)),
+            // Embedding and final norm.
+            (2.0, 2.0 * hidden_bytes),
+        ];
+        if model.qk_norm {
+            elementwise_kernels.push((num_layers, rotary_bytes(model, tp)));
+        }
+        let mut push_mlp = |layers: u32, intermediate_size: u32| {
+            if layers > 0 && intermediate_size > 0 {
+                let (layers, inter) = (f64::from(layers), intermediate_size.div_ceil(tp));
+                gemms.push((layers, gemm(2 * inter, hidden, model.weight_dtype)));
+                gemms.push((layers, gemm(hidden, inter, model.weight_dtype)));
+                elementwise_kernels.push((layers, 3.0 * f64::from(inter) * Dtype::Bf16.bytes_per_value()));
+            }
+        };
+        let moe_layers = model.num_moe_layers();
+        push_mlp(model.num_hidden_layers - moe_layers, model.intermediate_size);
+        if let Some(moe) = &model.moe {
+            push_mlp(moe_layers, moe.num_shared_experts * moe.moe_intermediate_size);
+            gemms.push((f64::from(moe_layers), gemm(moe.num_experts, hidden, model.activation_dtype)));
+        }
+
+        Self {
+            gemms,
+            elementwise_kernels,
+            moe: model
+                .moe
+                .as_ref()
+                .map(|moe| (f64::from(moe_layers), MoeLayer::new(moe, hidden, tp, gpu, &coefficients.moe))),
+            lm_head: gemm(model.vocab_size.div_ceil(tp), hidden, model.activation_dtype),
+            all_reduce: AllReduce::new(tp, gpu, &coefficients.all_reduce),
+            elementwise: Elementwise::new(gpu, coefficients),
+            num_layers,
+            hidden_bytes,
+            vocab_size: model.vocab_size,
+        }
+    }
+
+    /// All layers for `num_tokens` tokens.
+    pub fn time_us(&self, num_tokens: u32) -> KernelTimes {
+        let tokens = f64::from(num_tokens);
+        let sum = |terms: &mut dyn Iterator<Item = f64>| terms.sum::<f64>();
+        KernelTimes {
+            gemm_us: sum(&mut self.gemms.iter().map(|(count, gemm)| count * gemm.time_us(num_tokens))),
+            moe_us: self.moe.as_ref().map_or(0.0, |(count, moe)| count * moe.time_us(num_tokens)),
+            // After attention and after the MLP.
+            comms_us: self
+                .all_reduce
+                .as_ref()
+                .map_or(0.0, |ring| 2.0 * self.num_layers * ring.time_us(self.hidden_bytes * tokens)),
+            other_us: sum(&mut self
+                .elementwise_kernels
+                .iter()
+                .map(|(count, bytes)| count * self.elementwise.time_us(bytes * tokens))),
+        }
+    }
+
+    /// LM head and sampling for `num_sampled` requests.
+    pub fn sampling_us(&self, num_sampled: u32) -> KernelTimes {
+        let logits_bytes =
+            f64::from(num_sampled) * f64::from(self.vocab_size) * Dtype::Bf16.bytes_per_value();
+        KernelTimes {
+            gemm_us: self.lm_head.time_us(num_sampled),
+            moe_us: 0.0,
+            comms_us: self.all_reduce.as_ref().map_or(0.0, |ring| ring.all_gather_us(logits_bytes)),
+            other_us: self.elementwise.sampler_us(num_sampled, self.vocab_size),
+        }
+    }
+}
+
+/// Query and key of one token on one rank, read and written.
+fn rotary_bytes(model: &Model, tp: u32) -> f64 {
+    let heads = (model.num_attention_heads / tp).max(1) + model.num_kv_heads_per_rank(tp);
+    let rotated = model.mla.as_ref().map_or(model.head_dim, |mla| mla.qk_rope_head_dim);
+    2.0 * f64::from(heads) * f64::from(rotated) * Dtype::Bf16.bytes_per_value()
+}
+
+/// `(n, k)` of the products before and after attention, on one rank.
+fn attention_projections(model: &Model, tp: u32) -> Vec<(u32, u32)> {
+    let hidden = model.hidden_size;
+    let heads = (model.num_attention_heads / tp).max(1);
+    let Some(mla) = &model.mla else {
+        let query = heads * model.head_dim;
+        let kv = 2 * model.num_kv_heads_per_rank(tp) * model.head_dim;
+        return vec![(query + kv, hidden), (hidden, query)];
+    };
+    let latent = mla.kv_lora_rank + mla.qk_rope_head_dim;
+    let query = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim);
+    let mut projections = match mla.q_lora_rank {
+        Some(rank) => vec![(rank + latent, hidden), (query, rank)],
+        None => vec![(query + latent, hidden)],
+    };
+    // The up projection of keys and values; decodes apply the same weights to queries and outputs.
+    projections.push((heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank));
+    projections.push((hidden, heads * mla.v_head_dim));
+    projections
+}

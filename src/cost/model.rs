@@ -1,0 +1,80 @@
+//! The seam between the simulation and what predicts times.
+
+use super::{Roofline, StepBreakdown, StepShape, StepTime};
+
+/// Predicts how long a step takes.
+#[derive(Clone, Debug)]
+pub enum CostModel {
+    Constant(ConstantCost),
+    Roofline(Box<Roofline>),
+}
+
+/// So much per step and per token, for tests that want exact times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConstantCost {
+    pub step_ns: u64,
+    pub per_token_ns: u64,
+}
+
+impl ConstantCost {
+    fn gpu_ns(&self, num_tokens: u32) -> u64 {
+        self.step_ns.saturating_add(self.per_token_ns.saturating_mul(u64::from(num_tokens)))
+    }
+}
+
+impl CostModel {
+    /// The time of one step; a step without tokens runs nothing and takes none.
+    ///
+    /// Remembers what it computed, hence `&mut`; the answer does not depend on earlier calls.
+    pub fn step_time(&mut self, shape: &StepShape) -> StepTime {
+        let num_tokens = shape.num_tokens();
+        if num_tokens == 0 {
+            return StepTime::default();
+        }
+        match self {
+            Self::Constant(cost) => StepTime { gpu_ns: cost.gpu_ns(num_tokens), host_ns: 0 },
+            Self::Roofline(roofline) => roofline.step_time(shape, num_tokens),
+        }
+    }
+
+    /// The same time by operation, for reports.
+    pub fn breakdown(&self, shape: &StepShape) -> StepBreakdown {
+        let num_tokens = shape.num_tokens();
+        if num_tokens == 0 {
+            return StepBreakdown::default();
+        }
+        match self {
+            Self::Constant(cost) => {
+                StepBreakdown { other_ns: cost.gpu_ns(num_tokens), ..StepBreakdown::default() }
+            }
+            Self::Roofline(roofline) => roofline.breakdown(shape, num_tokens),
+        }
+    }
+
+    /// Whether the step lies within what was measured; a constant cost is exact everywhere.
+    pub fn is_in_range(&self, shape: &StepShape) -> bool {
+        match self {
+            Self::Constant(_) => true,
+            Self::Roofline(roofline) => roofline.is_in_range(shape),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_cost_is_exact() {
+        let mut cost = CostModel::Constant(ConstantCost { step_ns: 1000, per_token_ns: 7 });
+        let mut shape = StepShape::default();
+        assert_eq!(cost.step_time(&shape), StepTime::default());
+        shape.add_prefill(100, 16, true);
+        shape.add_decodes(3, 3000);
+        assert_eq!(cost.step_time(&shape), StepTime { gpu_ns: 1000 + 7 * 103, host_ns: 0 });
+        assert_eq!(cost.breakdown(&shape).gpu_ns(), 1000 + 7 * 103);
+        assert_eq!((shape.num_sampled, shape.num_requests()), (4, 4));
+        shape.clear();
+        assert_eq!(shape, StepShape::default());
+    }
+}

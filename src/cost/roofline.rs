@@ -1,0 +1,272 @@
+//! A step as the sum of its operations.
+
+use crate::catalog::{Dtype, Gpu, Model};
+
+use super::attention::Attention;
+use super::host::Host;
+use super::layers::{KernelTimes, Layers};
+use super::memo::Memo;
+use super::{Coefficients, StepBreakdown, StepShape, StepTime};
+
+/// The cost of steps of one model on one kind of GPU.
+#[derive(Clone, Debug)]
+pub struct Roofline {
+    layers: Layers,
+    attention: Attention,
+    host: Host,
+    max_num_tokens: u32,
+    max_context_tokens: u32,
+    caveats: Vec<String>,
+    /// Everything but attention by number of tokens, and sampling by number of requests.
+    layers_ns: Memo,
+    sampling_ns: Memo,
+}
+
+impl Roofline {
+    /// `tp` ranks, at least one; the formats of weights and KV cache are the model's.
+    pub fn new(model: &Model, gpu: &Gpu, tp: u32, coefficients: &Coefficients) -> Self {
+        let tp = tp.max(1);
+        Self {
+            layers: Layers::new(model, gpu, tp, coefficients),
+            attention: Attention::new(model, gpu, tp, coefficients),
+            host: Host::new(coefficients.host),
+            max_num_tokens: coefficients.max_num_tokens,
+            max_context_tokens: coefficients.max_context_tokens,
+            caveats: caveats(model, gpu, coefficients),
+            layers_ns: Memo::default(),
+            sampling_ns: Memo::default(),
+        }
+    }
+
+    /// What this prediction rests on beside measured timings, one sentence each; for reports.
+    pub fn caveats(&self) -> &[String] {
+        &self.caveats
+    }
+
+    pub(super) fn step_time(&mut self, shape: &StepShape, num_tokens: u32) -> StepTime {
+        let (layers, host) = (&self.layers, &self.host);
+        let mut gpu_ns =
+            self.layers_ns.get(num_tokens, || parts_ns(layers.time_us(num_tokens), host).iter().sum());
+        gpu_ns += host.kernels_ns(self.attention.time_us(shape)) + host.gpu_step_ns();
+        if shape.num_sampled > 0 {
+            let sampled = shape.num_sampled;
+            gpu_ns +=
+                self.sampling_ns.get(sampled, || parts_ns(layers.sampling_us(sampled), host).iter().sum());
+        }
+        StepTime { gpu_ns, host_ns: host.host_ns(shape.num_requests()) }
+    }
+
+    pub(super) fn breakdown(&self, shape: &StepShape, num_tokens: u32) -> StepBreakdown {
+        let mut parts = parts_ns(self.layers.time_us(num_tokens), &self.host);
+        if shape.num_sampled > 0 {
+            let sampling = parts_ns(self.layers.sampling_us(shape.num_sampled), &self.host);
+            parts.iter_mut().zip(sampling).for_each(|(part, more)| *part += more);
+        }
+        let [gemm_ns, moe_ns, comms_ns, other_ns] = parts;
+        StepBreakdown {
+            gemm_ns,
+            attention_ns: self.host.kernels_ns(self.attention.time_us(shape)),
+            moe_ns,
+            comms_ns,
+            other_ns: other_ns + self.host.gpu_step_ns(),
+            host_ns: self.host.host_ns(shape.num_requests()),
+        }
+    }
+
+    pub(super) fn is_in_range(&self, shape: &StepShape) -> bool {
+        let longest_prefill = shape
+            .prefill_chunks
+            .iter()
+            .map(|chunk| chunk.num_computed_tokens.saturating_add(chunk.num_tokens))
+            .max();
+        let mean_decode = shape.decode_context_tokens / u64::from(shape.num_decodes.max(1));
+        shape.num_tokens() <= self.max_num_tokens
+            && longest_prefill.unwrap_or(0) <= self.max_context_tokens
+            && mean_decode <= u64::from(self.max_context_tokens)
+    }
+}
+
+/// GEMM, MoE, communication and other, each rounded, so that a breakdown sums to the step exactly.
+fn parts_ns(times: KernelTimes, host: &Host) -> [u64; 4] {
+    [times.gemm_us, times.moe_us, times.comms_us, times.other_us].map(|time_us| host.kernels_ns(time_us))
+}
+
+fn caveats(model: &Model, gpu: &Gpu, coefficients: &Coefficients) -> Vec<String> {
+    let mut caveats = vec![format!("{}: {}", coefficients.gpu, coefficients.source)];
+    if coefficients.gpu != gpu.name {
+        caveats.push(format!("coefficients of {} stand in for {}", coefficients.gpu, gpu.name));
+    }
+    let mut unmeasured = |operation: &str, dtype: Dtype| {
+        caveats.push(format!(
+            "{operation} in {dtype:?} was not measured on {}; the 16-bit fit stands in",
+            gpu.name
+        ));
+    };
+    let weights = model.weight_dtype;
+    if gpu.native_matmul_flops(weights).is_none() || coefficients.gemm.measured(weights).is_none() {
+        unmeasured("GEMM", weights);
+    }
+    if let Some(moe) = &model.moe
+        && coefficients.moe.measured(moe.expert_dtype).is_none()
+    {
+        unmeasured("MoE", moe.expert_dtype);
+    }
+    if coefficients.decode_attention.measured(model.kv_cache_dtype).is_none() {
+        unmeasured("decode attention", model.kv_cache_dtype);
+    }
+    if model.mla.is_some() {
+        caveats.push(
+            "latent attention was not measured; the laws of grouped-query attention stand in".to_owned(),
+        );
+    }
+    caveats
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::CostModel;
+
+    fn cost(model: &str, gpu: &str, tp: u32) -> CostModel {
+        let gpu = Gpu::find(gpu).unwrap();
+        let coefficients = Coefficients::built_in(gpu).unwrap();
+        CostModel::Roofline(Box::new(Roofline::new(&Model::find(model).unwrap(), gpu, tp, &coefficients)))
+    }
+
+    fn decode(num: u32, context: u64) -> StepShape {
+        let mut shape = StepShape::default();
+        shape.add_decodes(num, context * u64::from(num));
+        shape
+    }
+
+    fn prefill(num_tokens: u32, num_computed_tokens: u32) -> StepShape {
+        let mut shape = StepShape::default();
+        shape.add_prefill(num_tokens, num_computed_tokens, true);
+        shape
+    }
+
+    const ALL: [&str; 8] = [
+        "Llama-3-8B",
+        "Llama-3.1-8B",
+        "Llama-3.1-70B",
+        "Qwen3-8B",
+        "Qwen3-32B",
+        "Qwen3-30B-A3B",
+        "gpt-oss-120b",
+        "DeepSeek-V3",
+    ];
+
+    #[test]
+    fn no_step_beats_the_memory_bandwidth() {
+        for name in ALL {
+            for gpu in Gpu::all() {
+                let model = Model::find(name).unwrap();
+                // One token reads every weight it uses but the embedding table.
+                let activated = model
+                    .parameter_groups()
+                    .iter()
+                    .filter(|group| group.role != crate::catalog::ParameterRole::Embedding)
+                    .map(|group| group.dtype.bytes(group.num_activated))
+                    .sum::<u64>() as f64;
+                let time = cost(name, gpu.name, 1).step_time(&decode(1, 1024)).gpu_ns as f64;
+                assert!(time > activated / gpu.hbm_bytes_per_s * 1e9, "{name} on {}", gpu.name);
+            }
+        }
+    }
+
+    #[test]
+    fn no_prefill_beats_the_tensor_cores() {
+        for gpu in Gpu::all() {
+            let model = Model::find("Llama-3.1-8B").unwrap();
+            let linear = (model.num_parameters() - 2 * 128_256 * 4096) as f64;
+            let flops = 2.0 * linear * 8192.0;
+            let time = cost("Llama-3.1-8B", gpu.name, 1).step_time(&prefill(8192, 0)).gpu_ns as f64;
+            let least = flops / gpu.bf16_flops * 1e9;
+            assert!(time > least && time < 3.0 * least, "{}: {time} against {least}", gpu.name);
+        }
+    }
+
+    #[test]
+    fn more_tokens_and_longer_contexts_take_longer() {
+        for name in ALL {
+            for (gpu, tp) in [("H100", 8), ("A100", 4), ("RTX-PRO-6000", 2)] {
+                let mut cost = cost(name, gpu, tp);
+                let mut last = 0;
+                for num in [1, 2, 7, 8, 33, 64, 128, 256] {
+                    let time = cost.step_time(&decode(num, 2000)).gpu_ns;
+                    assert!(time > last, "{name} on {gpu}: {num} decodes");
+                    last = time;
+                }
+                last = 0;
+                for context in [16, 128, 1000, 4096, 30_000] {
+                    let time = cost.step_time(&decode(32, context)).gpu_ns;
+                    assert!(time > last, "{name} on {gpu}: decodes at {context}");
+                    last = time;
+                }
+                last = 0;
+                for tokens in [1, 16, 100, 512, 2048, 8192] {
+                    let time = cost.step_time(&prefill(tokens, 512)).gpu_ns;
+                    assert!(time > last, "{name} on {gpu}: {tokens} tokens");
+                    last = time;
+                }
+                last = 0;
+                for past in [0, 1000, 8000, 30_000] {
+                    let time = cost.step_time(&prefill(512, past)).gpu_ns;
+                    assert!(time > last, "{name} on {gpu}: over {past} tokens");
+                    last = time;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_mixed_batch_takes_longer_than_either_part() {
+        for gpu in Gpu::all() {
+            let mut cost = cost("Llama-3.1-8B", gpu.name, 1);
+            let mut both = prefill(512, 1024);
+            both.add_decodes(64, 64 * 2048);
+            let time = cost.step_time(&both).gpu_ns;
+            assert!(time > cost.step_time(&prefill(512, 1024)).gpu_ns, "{}", gpu.name);
+            assert!(time > cost.step_time(&decode(64, 2048)).gpu_ns, "{}", gpu.name);
+        }
+    }
+
+    #[test]
+    fn the_breakdown_sums_to_the_step() {
+        for (name, tp) in [("Qwen3-30B-A3B", 2), ("DeepSeek-V3", 8), ("Llama-3.1-8B", 1)] {
+            let mut cost = cost(name, "H200", tp);
+            let mut shape = prefill(700, 100);
+            shape.add_decodes(20, 50_000);
+            // Twice: from the computation and from what was remembered.
+            for _ in 0..2 {
+                let time = cost.step_time(&shape);
+                let parts = cost.breakdown(&shape);
+                assert_eq!((parts.gpu_ns(), parts.host_ns), (time.gpu_ns, time.host_ns));
+                assert_eq!(parts.comms_ns > 0, tp > 1);
+            }
+        }
+    }
+
+    #[test]
+    fn the_range_is_what_was_measured() {
+        let cost = cost("Llama-3.1-8B", "RTX-PRO-6000", 1);
+        assert!(cost.is_in_range(&prefill(2048, 4096)));
+        assert!(!cost.is_in_range(&prefill(4096, 0)));
+        assert!(!cost.is_in_range(&prefill(16, 100_000)));
+        assert!(!cost.is_in_range(&decode(1, 100_000)));
+    }
+
+    #[test]
+    fn caveats_name_what_was_not_measured() {
+        let gpu = Gpu::find("A100").unwrap();
+        let coefficients = Coefficients::built_in(gpu).unwrap();
+        let model = Model::find("Llama-3.1-8B").unwrap().with_weight_dtype(Dtype::Fp8);
+        let roofline = Roofline::new(&model, gpu, 1, &coefficients);
+        assert!(
+            roofline
+                .caveats()
+                .iter()
+                .any(|caveat| caveat.starts_with("GEMM in Fp8 was not measured on A100"))
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! What a step asks of the GPU, and how long that takes.
+
+use serde::Serialize;
+
+/// Some tokens of one prompt, computed in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefillChunk {
+    /// Tokens computed in this step, at least one.
+    pub num_tokens: u32,
+    /// Tokens of the request whose KV is there already, by an earlier chunk or a cache hit.
+    pub num_computed_tokens: u32,
+}
+
+/// The shape of one step's batch. Made to be cleared and filled again each step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepShape {
+    pub prefill_chunks: Vec<PrefillChunk>,
+    /// Requests that compute one token each.
+    pub num_decodes: u32,
+    /// Sum over the decodes of the tokens they attend to, the new one included.
+    pub decode_context_tokens: u64,
+    /// Requests that sample a token: the decodes and the chunks that end their prompt.
+    pub num_sampled: u32,
+}
+
+impl StepShape {
+    /// Empties the shape and keeps its memory.
+    pub fn clear(&mut self) {
+        self.prefill_chunks.clear();
+        self.num_decodes = 0;
+        self.decode_context_tokens = 0;
+        self.num_sampled = 0;
+    }
+
+    /// Adds a chunk of a prompt; `samples` when it ends the prompt.
+    pub fn add_prefill(&mut self, num_tokens: u32, num_computed_tokens: u32, samples: bool) {
+        self.prefill_chunks.push(PrefillChunk { num_tokens, num_computed_tokens });
+        self.num_sampled += u32::from(samples);
+    }
+
+    /// Adds `num_decodes` decodes that together attend to `context_tokens` tokens.
+    pub fn add_decodes(&mut self, num_decodes: u32, context_tokens: u64) {
+        self.num_decodes += num_decodes;
+        self.decode_context_tokens += context_tokens;
+        self.num_sampled += num_decodes;
+    }
+
+    /// Tokens that the step computes.
+    pub fn num_tokens(&self) -> u32 {
+        self.prefill_chunks.iter().map(|chunk| chunk.num_tokens).sum::<u32>() + self.num_decodes
+    }
+
+    /// Requests in the step.
+    pub fn num_requests(&self) -> u32 {
+        self.prefill_chunks.len() as u32 + self.num_decodes
+    }
+}
+
+/// How long a step takes. With synchronous scheduling the two follow one another; with asynchronous
+/// scheduling the host plans the next step while the GPU runs this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StepTime {
+    pub gpu_ns: u64,
+    pub host_ns: u64,
+}
+
+/// Where the time of a step goes. The GPU parts sum to [`StepTime::gpu_ns`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StepBreakdown {
+    pub gemm_ns: u64,
+    pub attention_ns: u64,
+    pub moe_ns: u64,
+    pub comms_ns: u64,
+    /// Element-wise kernels, sampling, and the GPU's idle time between steps.
+    pub other_ns: u64,
+    pub host_ns: u64,
+}
+
+impl StepBreakdown {
+    pub fn gpu_ns(&self) -> u64 {
+        self.gemm_ns + self.attention_ns + self.moe_ns + self.comms_ns + self.other_ns
+    }
+}
