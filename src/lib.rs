@@ -18,3 +18,5 @@ pub mod units;
 pub mod prompt;
 
 pub mod engine;
+
+pub mod workload;
