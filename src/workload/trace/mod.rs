@@ -105,7 +105,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Replays `input`, the content of the trace file after [`decompress`].
+    /// Replays `input`, the content of the trace file after [`decompress()`].
     pub fn new(input: Box<dyn BufRead + Send>, config: &TraceConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
