@@ -1,7 +1,7 @@
 //! Recorded traffic, replayed at the recorded times whatever the server does.
 //!
-//! A format is a file here that implements [`Rows`], and a line in each of [`TraceFormat`] and
-//! [`TraceFormat::rows`].
+//! A format is a file here that implements `Rows`, and a line in each of [`TraceFormat`] and
+//! `TraceFormat::rows`.
 
 mod decompress;
 mod lines;
