@@ -1,0 +1,120 @@
+//! What can be set about generated chat sessions.
+
+use serde::{Deserialize, Serialize};
+
+use crate::workload::distribution::MAX_LENGTH_TOKENS;
+use crate::workload::{ArrivalProcess, ConfigError, Distribution};
+
+/// Users who open chat sessions independently of each other, and in a session wait for each answer
+/// before they write on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatConfig {
+    /// New sessions in a second, over all tenants.
+    pub sessions_per_s: f64,
+    #[serde(default)]
+    pub arrival_process: ArrivalProcess,
+    /// No session starts at or after this time; those under way go on to their end.
+    #[serde(default)]
+    pub duration_s: Option<f64>,
+    /// No more sessions than this start.
+    #[serde(default)]
+    pub num_sessions: Option<u64>,
+    pub tenants: Vec<TenantConfig>,
+    /// Messages of a session, if `max_context_tokens` does not end it before.
+    pub turns: Distribution,
+    /// Length of what the user writes.
+    pub message_tokens: Distribution,
+    /// Length of what the model answers.
+    pub answer_tokens: Distribution,
+    /// From the end of an answer to the next message.
+    pub think_time_s: Distribution,
+    /// A session ends when with the next message and its answer it would be longer than this. One
+    /// whose first turn is too long sends nothing.
+    pub max_context_tokens: u32,
+}
+
+/// A group of users whose sessions all start with the same system prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantConfig {
+    /// The name in reports.
+    pub name: String,
+    /// The share of sessions is this weight in the sum of all weights.
+    #[serde(default = "one")]
+    pub weight: f64,
+    /// 0 for none.
+    pub system_prompt_tokens: u32,
+    /// vLLM's request priority: a lower value is served first.
+    #[serde(default)]
+    pub priority: i32,
+}
+
+const fn one() -> f64 {
+    1.0
+}
+
+impl ChatConfig {
+    /// Checks the values and how they fit together; the error names the path of the field.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if !(1e-9..=1e6).contains(&self.sessions_per_s) {
+            let expected = "a number above 0, at most 1000000";
+            return Err(ConfigError::new("sessions_per_s", self.sessions_per_s, expected));
+        }
+        if self.duration_s.is_none() && self.num_sessions.is_none() {
+            let expected = "`duration_s` or `num_sessions`, so that the run ends";
+            return Err(ConfigError::new("duration_s", "nothing", expected));
+        }
+        if let Some(duration_s) = self.duration_s
+            && !(0.0..=1e9).contains(&duration_s)
+        {
+            return Err(ConfigError::new("duration_s", duration_s, "a number from 0 to 1000000000"));
+        }
+        for (name, counts) in [
+            ("turns", &self.turns),
+            ("message_tokens", &self.message_tokens),
+            ("answer_tokens", &self.answer_tokens),
+        ] {
+            counts.validate_count().map_err(|error| error.within(name))?;
+        }
+        self.think_time_s.validate_time().map_err(|error| error.within("think_time_s"))?;
+        if !(1..=MAX_LENGTH_TOKENS).contains(&self.max_context_tokens) {
+            let expected = format!("a whole number from 1 to {MAX_LENGTH_TOKENS}");
+            return Err(ConfigError::new("max_context_tokens", self.max_context_tokens, expected));
+        }
+        self.validate_tenants()
+    }
+
+    fn validate_tenants(&self) -> Result<(), ConfigError> {
+        if self.tenants.is_empty() {
+            return Err(ConfigError::new("tenants", "none", "at least one"));
+        }
+        let turn_tokens =
+            u64::from(self.message_tokens.min_count()) + u64::from(self.answer_tokens.min_count());
+        for (index, tenant) in self.tenants.iter().enumerate() {
+            let error = |field: &str, found: String, expected: String| {
+                Err(ConfigError::new(format!("tenants[{index}].{field}"), found, expected))
+            };
+            if !(1e-9..=1e9).contains(&tenant.weight) {
+                return error(
+                    "weight",
+                    tenant.weight.to_string(),
+                    "a number above 0, at most 1000000000".into(),
+                );
+            }
+            if self.tenants[..index].iter().any(|other| other.name == tenant.name) {
+                return error("name", format!("`{}` again", tenant.name), "a name of its own".into());
+            }
+            let left = u64::from(self.max_context_tokens).checked_sub(turn_tokens);
+            if left.is_none_or(|left| u64::from(tenant.system_prompt_tokens) > left) {
+                let expected = format!(
+                    "room for a message and an answer, {turn_tokens} tokens or more, within \
+                     `max_context_tokens`, {}",
+                    self.max_context_tokens
+                );
+                return error("system_prompt_tokens", tenant.system_prompt_tokens.to_string(), expected);
+            }
+        }
+        Ok(())
+    }
+}

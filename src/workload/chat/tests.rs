@@ -1,0 +1,251 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::workload::{ArrivalProcess, Distribution};
+
+fn lognormal(median: f64) -> Distribution {
+    Distribution::Lognormal { median: Some(median), mean: None, sigma: 0.8, min: None, max: None }
+}
+
+fn tenant(name: &str, weight: f64, system_prompt_tokens: u32) -> TenantConfig {
+    TenantConfig { name: name.into(), weight, system_prompt_tokens, priority: 0 }
+}
+
+fn busy() -> ChatConfig {
+    ChatConfig {
+        sessions_per_s: 2.0,
+        arrival_process: ArrivalProcess::Poisson,
+        duration_s: None,
+        num_sessions: Some(60),
+        tenants: vec![tenant("shop", 3.0, 700), tenant("law", 1.0, 1500)],
+        turns: Distribution::Geometric { mean: 5.0, min: None, max: Some(30.0) },
+        message_tokens: lognormal(80.0),
+        answer_tokens: lognormal(200.0),
+        think_time_s: Distribution::Exponential { mean: 6.0, min: Some(0.5), max: None },
+        max_context_tokens: 4096,
+    }
+}
+
+/// One session at time 0 whose lengths can be added up by hand.
+fn exact() -> ChatConfig {
+    ChatConfig {
+        sessions_per_s: 1.0,
+        arrival_process: ArrivalProcess::Fixed,
+        num_sessions: Some(1),
+        tenants: vec![tenant("only", 1.0, 100)],
+        turns: Distribution::Fixed(3.0),
+        message_tokens: Distribution::Fixed(10.0),
+        answer_tokens: Distribution::Fixed(20.0),
+        think_time_s: Distribution::Fixed(2.5),
+        max_context_tokens: 1000,
+        ..busy()
+    }
+}
+
+/// Runs to the end, the answer to request `index` taking `answer_ns(index)`.
+fn run(chat: &mut Chat, answer_ns: impl Fn(u64) -> u64) -> Vec<Arrival> {
+    let mut arrivals = Vec::new();
+    let mut answers = BTreeMap::new();
+    loop {
+        let arrival_at = chat.peek().unwrap();
+        let answer = answers.first_key_value().map(|(&(at, index), ())| (at, index));
+        match (arrival_at, answer) {
+            (None, None) => return arrivals,
+            (Some(at), answer) if answer.is_none_or(|(answer_at, _)| at < answer_at) => {
+                let arrival = chat.next().unwrap().unwrap();
+                assert_eq!(arrival.at, at);
+                answers.insert((at + SimTime(answer_ns(arrival.request.index)), arrival.request.index), ());
+                arrivals.push(arrival);
+            }
+            (_, Some((at, index))) => {
+                answers.remove(&(at, index));
+                chat.finished(index, at);
+            }
+            (Some(_), None) => unreachable!("the guard above takes it"),
+        }
+    }
+}
+
+/// The turns of each session, in order.
+fn sessions(arrivals: Vec<Arrival>) -> BTreeMap<u64, Vec<Arrival>> {
+    let mut sessions: BTreeMap<u64, Vec<Arrival>> = BTreeMap::new();
+    for arrival in arrivals {
+        sessions.entry(arrival.request.session.unwrap()).or_default().push(arrival);
+    }
+    sessions
+}
+
+#[test]
+fn a_turn_holds_the_conversation_so_far_and_comes_a_think_time_after_the_answer() {
+    let arrivals = run(&mut Chat::new(exact(), 1).unwrap(), |_| 1_000_000_000);
+    let turns: Vec<_> = arrivals
+        .iter()
+        .map(|Arrival { at, request }| {
+            (
+                at.as_ms_f64(),
+                request.turn,
+                request.prompt.len(),
+                request.output.len(),
+                request.prompt.runs().len(),
+            )
+        })
+        .collect();
+    assert_eq!(turns, [(0.0, 0, 110, 20, 2), (3500.0, 1, 140, 20, 2), (7000.0, 2, 170, 20, 2)]);
+}
+
+#[test]
+fn a_session_ends_when_the_next_turn_would_exceed_the_context() {
+    let turns = |max_context_tokens| {
+        run(&mut Chat::new(ChatConfig { max_context_tokens, ..exact() }, 1).unwrap(), |_| 1).len()
+    };
+    assert_eq!((turns(190), turns(189), turns(160), turns(159), turns(130)), (3, 2, 2, 1, 1));
+}
+
+#[test]
+fn the_next_turn_can_come_before_a_known_arrival() {
+    let config = ChatConfig { num_sessions: Some(2), sessions_per_s: 0.1, ..exact() };
+    let mut chat = Chat::new(config, 1).unwrap();
+    chat.next().unwrap();
+    assert_eq!(chat.peek().unwrap(), Some(SimTime::from_ms(10_000)));
+    chat.finished(0, SimTime::from_ms(500));
+    assert_eq!(chat.peek().unwrap(), Some(SimTime::from_ms(3_000)));
+    // What was not asked, or was answered before, changes nothing.
+    chat.finished(0, SimTime::from_ms(600));
+    chat.finished(9, SimTime::from_ms(600));
+    assert_eq!(chat.next().unwrap().unwrap().request.turn, 1);
+    assert_eq!(chat.peek().unwrap(), Some(SimTime::from_ms(10_000)));
+}
+
+#[test]
+fn duration_bounds_the_starts_of_sessions() {
+    let config = ChatConfig { num_sessions: None, duration_s: Some(4.0), ..exact() };
+    let sessions = sessions(run(&mut Chat::new(config, 1).unwrap(), |_| 1));
+    assert_eq!(sessions.len(), 4);
+    assert!(sessions.values().all(|turns| turns.len() == 3));
+}
+
+#[test]
+fn tenants_get_their_share_and_their_system_prompt() {
+    let config = ChatConfig {
+        num_sessions: Some(10_000),
+        turns: Distribution::Fixed(1.0),
+        max_context_tokens: 100_000,
+        ..busy()
+    };
+    let arrivals = run(&mut Chat::new(config, 1).unwrap(), |_| 1);
+    let shop: Vec<_> = arrivals.iter().filter(|arrival| arrival.request.tenant == 0).collect();
+    // 5 standard errors of a share of 0.75 in 10,000 are 0.0217.
+    assert!((shop.len() as f64 / 10_000.0 - 0.75).abs() < 0.0217);
+    let system_prompt = shop[0].request.prompt.runs()[0];
+    assert_eq!(system_prompt.len, 700);
+    assert!(shop.iter().all(|arrival| arrival.request.prompt.runs()[0] == system_prompt));
+}
+
+#[test]
+fn mistakes_are_named_with_their_path() {
+    let message = |config: ChatConfig| config.validate().unwrap_err().to_string();
+    assert_eq!(
+        message(ChatConfig { num_sessions: None, ..exact() }),
+        "`duration_s`: found nothing, expected `duration_s` or `num_sessions`, so that the run ends"
+    );
+    assert_eq!(
+        message(ChatConfig { turns: Distribution::Fixed(1.5), ..exact() }),
+        "`turns.fixed`: found 1.5, expected a whole number from 1 to 2147483647"
+    );
+    assert_eq!(
+        message(ChatConfig { max_context_tokens: 129, ..exact() }),
+        "`tenants[0].system_prompt_tokens`: found 100, expected room for a message and an answer, \
+         30 tokens or more, within `max_context_tokens`, 129"
+    );
+    assert_eq!(
+        message(ChatConfig { tenants: vec![tenant("a", 1.0, 0), tenant("a", 1.0, 0)], ..exact() }),
+        "`tenants[1].name`: found `a` again, expected a name of its own"
+    );
+    for config in [
+        ChatConfig { sessions_per_s: f64::NAN, ..exact() },
+        ChatConfig { sessions_per_s: 0.0, ..exact() },
+        ChatConfig { duration_s: Some(-1.0), ..exact() },
+        ChatConfig { max_context_tokens: 0, ..exact() },
+        ChatConfig { tenants: vec![], ..exact() },
+        ChatConfig { tenants: vec![tenant("a", 0.0, 0)], ..exact() },
+        ChatConfig { think_time_s: Distribution::Fixed(-1.0), ..exact() },
+    ] {
+        assert!(Chat::new(config.clone(), 1).is_err(), "{config:?}");
+    }
+}
+
+#[test]
+fn yaml_names_every_field_and_refuses_others() {
+    let yaml = "
+sessions_per_s: 2
+num_sessions: 60
+tenants:
+  - {name: shop, weight: 3, system_prompt_tokens: 700}
+  - {name: law, system_prompt_tokens: 1500}
+turns: {geometric: {mean: 5, max: 30}}
+message_tokens: {lognormal: {median: 80, sigma: 0.8}}
+answer_tokens: {lognormal: {median: 200, sigma: 0.8}}
+think_time_s: {exponential: {mean: 6, min: 0.5}}
+max_context_tokens: 4096
+";
+    assert_eq!(serde_yaml::from_str::<ChatConfig>(yaml).unwrap(), busy());
+    let mistyped = yaml.replace("num_sessions", "number_of_sessions");
+    assert!(serde_yaml::from_str::<ChatConfig>(&mistyped).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn every_prompt_starts_with_the_prompt_and_answer_before_it(seed: u64) {
+        let config = busy();
+        for turns in sessions(run(&mut Chat::new(config.clone(), seed).unwrap(), |_| 1_000_000)).values() {
+            for (number, Arrival { request, .. }) in turns.iter().enumerate() {
+                prop_assert_eq!(request.turn as usize, number);
+                prop_assert!(request.prompt.len() + request.output.len() <= config.max_context_tokens);
+            }
+            for pair in turns.windows(2) {
+                let mut before = pair[0].request.prompt.clone();
+                before.extend(&pair[0].request.output);
+                let mut start = pair[1].request.prompt.clone();
+                start.truncate(before.len());
+                prop_assert_eq!(&start, &before);
+                prop_assert!(pair[1].request.prompt.len() > before.len());
+                prop_assert!(pair[1].at >= pair[0].at + SimTime(1_000_000 + 500_000_000));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_said_depends_on_the_seed_alone(seed: u64, slowness in 1u64..1_000) {
+        let said = |answer_ns: &dyn Fn(u64) -> u64| {
+            let arrivals = run(&mut Chat::new(busy(), seed).unwrap(), answer_ns);
+            let indices: Vec<u64> = arrivals.iter().map(|arrival| arrival.request.index).collect();
+            assert_eq!(indices, (0..arrivals.len() as u64).collect::<Vec<_>>());
+            assert!(arrivals.is_sorted_by_key(|arrival| arrival.at));
+            sessions(arrivals)
+        };
+        let (quick, slow) = (said(&|_| 1), said(&|index| (index * 7919 % 13) * slowness * 100_000_000));
+        prop_assert_eq!(&quick, &said(&|_| 1));
+        prop_assert_eq!(quick.len(), slow.len());
+        for (quick, slow) in quick.values().flatten().zip(slow.values().flatten()) {
+            prop_assert_eq!(&quick.request.prompt, &slow.request.prompt);
+            prop_assert_eq!(&quick.request.output, &slow.request.output);
+            prop_assert_eq!(quick.request.tenant, slow.request.tenant);
+        }
+    }
+
+    #[test]
+    fn sessions_share_their_tenants_system_prompt_and_no_other_token(seed: u64) {
+        let mut own: Vec<(u64, u64)> = Vec::new();
+        for turns in sessions(run(&mut Chat::new(busy(), seed).unwrap(), |_| 1)).values() {
+            let last = &turns[turns.len() - 1].request;
+            let (system_prompt, rest) = last.prompt.runs().split_first().unwrap();
+            prop_assert_eq!(system_prompt.len, [700, 1500][last.tenant as usize]);
+            prop_assert_eq!(rest.len(), 1);
+            own.push((rest[0].start, rest[0].start + u64::from(rest[0].len + last.output.len())));
+        }
+        own.sort_unstable();
+        prop_assert!(own.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+    }
+}

@@ -1,0 +1,49 @@
+//! What can be wrong with a workload. The caller knows the file's name and adds it.
+
+use std::io;
+
+use thiserror::Error;
+
+/// A trace that cannot be read on.
+#[derive(Debug, Error)]
+pub enum WorkloadError {
+    /// A row that is not what the format says.
+    #[error("line {line}{}: found {found}, expected {expected}", in_field(*.field))]
+    Row {
+        /// Counted from 1.
+        line: u64,
+        /// `None` when the row as a whole is not understood.
+        field: Option<&'static str>,
+        found: String,
+        expected: String,
+    },
+    #[error("line {line}: cannot read the trace: {source}")]
+    Read { line: u64, source: io::Error },
+}
+
+fn in_field(field: Option<&'static str>) -> String {
+    field.map_or_else(String::new, |name| format!(", field `{name}`"))
+}
+
+/// A setting whose value makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("`{field}`: found {found}, expected {expected}")]
+pub struct ConfigError {
+    /// The path from the validated struct, such as `message_tokens.lognormal.sigma`.
+    pub field: String,
+    pub found: String,
+    /// What to type instead.
+    pub expected: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(field: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> Self {
+        Self { field: field.into(), found: found.to_string(), expected: expected.into() }
+    }
+
+    /// The same error seen from the struct that holds the validated one as `parent`.
+    pub(crate) fn within(mut self, parent: &str) -> Self {
+        self.field = format!("{parent}.{}", self.field);
+        self
+    }
+}
