@@ -25,4 +25,6 @@ pub mod cost;
 
 pub mod workload;
 
+pub mod simulation;
+
 pub mod conformance;

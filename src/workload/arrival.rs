@@ -29,4 +29,6 @@ pub struct RequestSpec {
     pub session: Option<u64>,
     /// 0 for the first turn of a session.
     pub turn: u32,
+    /// The line of the trace that it was read from, counted from 1.
+    pub trace_line: Option<u64>,
 }

@@ -62,6 +62,7 @@ impl Scheduler {
         self.discard_inflight_prefill(slot);
         let request = &self.requests[slot];
         finished.push(FinishedRequest {
+            slot,
             id: request.id,
             status: request.status,
             num_prompt_tokens: request.num_prompt_tokens,

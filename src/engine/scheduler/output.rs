@@ -147,6 +147,7 @@ impl ModelRunnerOutput {
 /// What a client gets of one request after a step (`EngineCoreOutput`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineCoreOutput {
+    pub slot: RequestSlot,
     pub id: u64,
     /// Tokens that were kept, as a range of [`EngineCoreOutputs::tokens`].
     tokens_start: u32,
@@ -167,6 +168,8 @@ pub struct SpecDecodingStats {
 /// A request at the moment it is freed.
 #[derive(Clone, Debug)]
 pub struct FinishedRequest {
+    /// The slot it had; free by now, unless a connector keeps its blocks.
+    pub slot: RequestSlot,
     pub id: u64,
     pub status: RequestStatus,
     pub num_prompt_tokens: u32,
@@ -211,6 +214,7 @@ impl EngineCoreOutputs {
 
     pub(super) fn push(
         &mut self,
+        slot: RequestSlot,
         id: u64,
         tokens: &[u64],
         finish_reason: Option<FinishReason>,
@@ -219,6 +223,7 @@ impl EngineCoreOutputs {
         let tokens_start = self.tokens.len() as u32;
         self.tokens.extend_from_slice(tokens);
         self.outputs.push(EngineCoreOutput {
+            slot,
             id,
             tokens_start,
             tokens_end: self.tokens.len() as u32,

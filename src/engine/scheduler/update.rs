@@ -52,9 +52,11 @@ impl Scheduler {
             self.stopped_running.clear();
         }
         if !failed_loads.is_empty() && !self.recompute_kv_load_failures() {
+            let first = outputs.finished.len();
             self.finish_requests(&failed_loads, RequestStatus::FinishedError, &mut outputs.finished);
-            for &id in &failed_loads {
-                outputs.push(id, &[], RequestStatus::FinishedError.finish_reason(), None);
+            for at in first..outputs.finished.len() {
+                let (slot, id) = (outputs.finished[at].slot, outputs.finished[at].id);
+                outputs.push(slot, id, &[], RequestStatus::FinishedError.finish_reason(), None);
             }
         }
         if let Some(output) = kv_connector_output {
@@ -112,7 +114,7 @@ impl Scheduler {
             stats.num_cache_creation_tokens = cached.saturating_sub(hits);
             stats
         });
-        outputs.push(request.id, &tokens[..num_kept], request.status.finish_reason(), prefill_stats);
+        outputs.push(slot, request.id, &tokens[..num_kept], request.status.finish_reason(), prefill_stats);
         if stopped {
             if status_before_stop == RequestStatus::Running {
                 self.stopped_running.push(slot);

@@ -108,6 +108,7 @@ impl Workload for Chat {
             tenant: session.tenant,
             session: Some(session.index),
             turn: session.turn,
+            trace_line: None,
         };
         self.waiting.insert(request.index, session);
         self.next_request += 1;

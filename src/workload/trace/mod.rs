@@ -144,6 +144,7 @@ impl Trace {
             tenant: 0,
             session: None,
             turn: 0,
+            trace_line: Some(row.line),
         };
         self.next_index += 1;
         Ok(Some(Arrival { at: SimTime((row.at.as_ns() as f64 / self.rate_scale).round() as u64), request }))

@@ -1,0 +1,13 @@
+//! Simulated time: arrivals, replicas that serve them, and what happens when.
+//!
+//! Time is integer nanoseconds. Events at equal time leave in the order of their rank
+//! ([`Event`]), then of insertion, so a run depends on nothing but its scenario and seed.
+
+mod event_queue;
+mod observer;
+mod replica;
+mod run;
+
+pub use observer::{Observer, RequestRecord, StepRecord};
+pub use replica::{Replica, ReplicaConfig};
+pub use run::{Action, ActionKind, Simulation, SimulationError};

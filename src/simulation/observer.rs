@@ -1,0 +1,78 @@
+//! What a simulation tells of itself while it runs. Whoever reports implements [`Observer`]; the
+//! simulation keeps nothing of it.
+
+use crate::engine::FinishReason;
+use crate::engine::kv_cache::BlockEviction;
+use crate::engine::kv_events::KvCacheEvent;
+use crate::engine::prefix_cache_stats::PrefixCacheStats;
+use crate::engine::scheduler::SpecDecodingStats;
+use crate::units::SimTime;
+
+/// A request that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestRecord {
+    pub index: u64,
+    pub tenant: u32,
+    pub session: Option<u64>,
+    pub turn: u32,
+    pub arrival: SimTime,
+    /// When it was first given tokens.
+    pub first_scheduled: SimTime,
+    /// `None` when it ended without output.
+    pub first_token: Option<SimTime>,
+    pub finished: SimTime,
+    pub num_prompt_tokens: u32,
+    pub num_output_tokens: u32,
+    /// Prompt tokens found in the engine's own cache at its first admission.
+    pub num_local_cached_tokens: u32,
+    /// Prompt tokens loaded from outside at its first admission.
+    pub num_external_cached_tokens: u32,
+    pub num_preemptions: u32,
+    pub finish_reason: FinishReason,
+    /// It was told not to look into the cache.
+    pub skip_reading_prefix_cache: bool,
+}
+
+/// A step whose output was processed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepRecord {
+    /// Counted from 0.
+    pub index: u64,
+    /// When the host began to plan it.
+    pub scheduled_at: SimTime,
+    /// When the GPU began.
+    pub started_at: SimTime,
+    /// When its output was processed.
+    pub finished_at: SimTime,
+    pub gpu_ns: u64,
+    pub host_ns: u64,
+    pub num_prefill_tokens: u32,
+    pub num_decode_tokens: u32,
+    pub num_scheduled_requests: u32,
+    pub num_preempted: u32,
+    /// After the step.
+    pub num_running: u32,
+    /// After the step, skipped ones included.
+    pub num_waiting: u32,
+    /// Blocks that no request holds, after the step.
+    pub num_free_blocks: u32,
+    /// Lookups of the requests admitted since the step before.
+    pub prefix_cache: PrefixCacheStats,
+    /// The same for the store behind a connector.
+    pub connector_prefix_cache: PrefixCacheStats,
+    pub spec_decoding: SpecDecodingStats,
+}
+
+/// Follows a simulation. Times never decrease from one call to the next.
+pub trait Observer {
+    fn on_step(&mut self, step: &StepRecord);
+    fn on_request(&mut self, request: &RequestRecord);
+    /// Blocks that were handed out again.
+    fn on_evictions(&mut self, evictions: &[BlockEviction]);
+    /// Times between two hits on one block, in nanoseconds.
+    fn on_reuse_gaps(&mut self, gaps_ns: &[u64]);
+    /// Events of a step, when they are on.
+    fn on_kv_events(&mut self, _at: SimTime, _events: &[KvCacheEvent]) {}
+    /// A reset of the prefix cache was asked for, and `done` or refused.
+    fn on_reset(&mut self, _at: SimTime, _done: bool, _num_preempted: u32) {}
+}

@@ -1,0 +1,286 @@
+//! One server: the engine, which decides, and the cost model, which says how long it takes.
+//!
+//! The loop is that of vLLM's `EngineCore`: with sync scheduling a step is planned, executed and
+//! processed in turn; with async scheduling (`step_with_batch_queue`, a queue of two) the host
+//! plans step N + 1 while the GPU runs step N, so a step takes the longer of the two.
+
+use std::collections::VecDeque;
+
+use super::observer::{Observer, RequestRecord, StepRecord};
+use crate::cost::{CostModel, StepShape};
+use crate::engine::scheduler::{
+    EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, Scheduler, SchedulerOutput,
+};
+use crate::engine::{FinishReason, NewRequest};
+use crate::prompt::{PromptExtras, TokenRuns};
+use crate::units::SimTime;
+use crate::workload::{Arrival, RequestSpec};
+
+/// What a replica is made of.
+pub struct ReplicaConfig {
+    pub scheduler: Scheduler,
+    pub cost: CostModel,
+}
+
+/// What the simulation keeps of a request in the engine.
+struct Live {
+    spec: RequestMeta,
+    output: TokenRuns,
+    first_scheduled: Option<SimTime>,
+    first_token: Option<SimTime>,
+    num_local_cached_tokens: u32,
+    num_external_cached_tokens: u32,
+}
+
+struct RequestMeta {
+    index: u64,
+    tenant: u32,
+    session: Option<u64>,
+    turn: u32,
+    arrival: SimTime,
+    skip_reading_prefix_cache: bool,
+}
+
+/// A step on its way.
+#[derive(Default)]
+struct Batch {
+    output: SchedulerOutput,
+    sampled: ModelRunnerOutput,
+    record: StepRecord,
+    done_at: SimTime,
+}
+
+/// When the replica wants to be called next, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Iterate(SimTime),
+    Update(SimTime),
+    /// Nothing to do before a request arrives.
+    Idle,
+    /// Requests wait and none can be given a token; time alone changes nothing.
+    Stuck,
+}
+
+pub struct Replica {
+    scheduler: Scheduler,
+    cost: CostModel,
+    max_batches: usize,
+    queue: VecDeque<Batch>,
+    /// Processed batches, kept for their buffers.
+    spare: Vec<Batch>,
+    gpu_free_at: SimTime,
+    num_steps: u64,
+    /// By the engine's slot.
+    live: Vec<Option<Live>>,
+    shape: StepShape,
+    outputs: EngineCoreOutputs,
+}
+
+impl Replica {
+    pub fn new(config: ReplicaConfig) -> Self {
+        let max_batches = config.scheduler.config().max_concurrent_batches() as usize;
+        Self {
+            scheduler: config.scheduler,
+            cost: config.cost,
+            max_batches,
+            queue: VecDeque::with_capacity(max_batches),
+            spare: Vec::new(),
+            gpu_free_at: SimTime::ZERO,
+            num_steps: 0,
+            live: Vec::new(),
+            shape: StepShape::default(),
+            outputs: EngineCoreOutputs::default(),
+        }
+    }
+
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    pub(super) fn add_request(&mut self, arrival: Arrival) -> Result<(), RequestError> {
+        let Arrival { at, request } = arrival;
+        let RequestSpec { index, prompt, output, extras, priority, .. } = request;
+        let slot = self.scheduler.add_request(NewRequest {
+            id: index,
+            prompt_token_ids: prompt,
+            max_tokens: output.len(),
+            priority: i64::from(priority),
+            arrival_time: at.as_ns(),
+            extras: (extras != PromptExtras::default()).then(|| Box::new(extras)),
+            skip_reading_prefix_cache: request.skip_reading_prefix_cache,
+            ..NewRequest::default()
+        })?;
+        if self.live.len() <= slot.index() {
+            self.live.resize_with(slot.index() + 1, || None);
+        }
+        self.live[slot.index()] = Some(Live {
+            spec: RequestMeta {
+                index,
+                tenant: request.tenant,
+                session: request.session,
+                turn: request.turn,
+                arrival: at,
+                skip_reading_prefix_cache: request.skip_reading_prefix_cache,
+            },
+            output,
+            first_scheduled: None,
+            first_token: None,
+            num_local_cached_tokens: 0,
+            num_external_cached_tokens: 0,
+        });
+        Ok(())
+    }
+
+    /// Empties the prefix cache; see [`Scheduler::reset_prefix_cache`].
+    pub(super) fn reset_prefix_cache(
+        &mut self,
+        reset_running_requests: bool,
+        preempted: &mut Vec<u64>,
+    ) -> bool {
+        self.scheduler.reset_prefix_cache(reset_running_requests, true, preempted)
+    }
+
+    /// One turn of the engine's loop: plans a step if there is work and room in the queue.
+    pub(super) fn iterate(&mut self, now: SimTime) -> Next {
+        let mut at = now;
+        if self.scheduler.has_requests() {
+            let batch = self.plan(now);
+            let had_tokens = batch.output.total_num_scheduled_tokens > 0;
+            if !had_tokens && batch.output.finished.is_empty() && self.queue.is_empty() {
+                self.spare.push(batch);
+                return Next::Stuck;
+            }
+            at = now + SimTime(batch.record.host_ns);
+            self.queue.push_back(batch);
+            if self.queue.len() < self.max_batches && (had_tokens || self.scheduler.has_requests()) {
+                return Next::Iterate(at);
+            }
+        }
+        match self.queue.front() {
+            Some(oldest) => Next::Update(at.max(oldest.done_at)),
+            None => Next::Idle,
+        }
+    }
+
+    fn plan(&mut self, now: SimTime) -> Batch {
+        let mut batch = self.spare.pop().unwrap_or_default();
+        self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
+        self.scheduler.schedule(&mut batch.output);
+        batch.record = StepRecord {
+            index: self.num_steps,
+            scheduled_at: now,
+            num_scheduled_requests: batch.output.scheduled.len() as u32,
+            num_preempted: batch.output.preempted.len() as u32,
+            ..StepRecord::default()
+        };
+        self.num_steps += 1;
+        self.execute(now, &mut batch);
+        let time = self.cost.step_time(&self.shape);
+        batch.record.gpu_ns = time.gpu_ns;
+        batch.record.host_ns = time.host_ns;
+        batch.record.started_at = (now + SimTime(time.host_ns)).max(self.gpu_free_at);
+        batch.done_at = batch.record.started_at + SimTime(time.gpu_ns);
+        self.gpu_free_at = batch.done_at;
+        batch
+    }
+
+    /// Samples what the workload says, and describes the step to the cost model.
+    fn execute(&mut self, now: SimTime, batch: &mut Batch) {
+        self.shape.clear();
+        batch.sampled.clear();
+        let (mut num_decodes, mut decode_context_tokens) = (0, 0);
+        for entry in &batch.output.scheduled {
+            let Some(live) = self.live[entry.slot.index()].as_mut() else { continue };
+            let known_tokens = entry.num_computed_tokens + entry.num_tokens;
+            if entry.num_tokens == 1 {
+                num_decodes += 1;
+                decode_context_tokens += u64::from(known_tokens);
+                batch.record.num_decode_tokens += 1;
+            } else {
+                self.shape.add_prefill(entry.num_tokens, entry.num_computed_tokens, entry.samples);
+                batch.record.num_prefill_tokens += entry.num_tokens;
+            }
+            live.first_scheduled.get_or_insert(now);
+            if entry.samples {
+                let num_prompt_tokens = self
+                    .scheduler
+                    .request(entry.slot, entry.id)
+                    .map_or(0, |request| request.num_prompt_tokens);
+                let position = known_tokens - num_prompt_tokens;
+                batch.sampled.push_token(live.output.get(position));
+            }
+            batch.sampled.end_request();
+        }
+        self.shape.add_decodes(num_decodes, decode_context_tokens);
+    }
+
+    /// Processes the oldest step, whose output is there now. Pushes the index of every request that
+    /// ended to `ended`.
+    pub(super) fn update(&mut self, now: SimTime, ended: &mut Vec<u64>, observer: &mut dyn Observer) -> Next {
+        let Some(mut batch) = self.queue.pop_front() else { return Next::Iterate(now) };
+        self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
+        self.scheduler.update_from_output(&batch.output, &batch.sampled, None, &mut self.outputs);
+        for output in &self.outputs.outputs {
+            let Some(live) = self.live[output.slot.index()].as_mut() else { continue };
+            live.first_token.get_or_insert(now);
+            if let Some(stats) = output.prefill_stats {
+                live.num_local_cached_tokens = stats.num_local_cached_tokens;
+                live.num_external_cached_tokens = stats.num_external_cached_tokens;
+            }
+        }
+        self.finish_step(now, &mut batch, observer);
+        for finished in &self.outputs.finished {
+            let Some(live) = self.live[finished.slot.index()].take() else { continue };
+            ended.push(live.spec.index);
+            observer.on_request(&request_record(&live, finished, now));
+        }
+        self.spare.push(batch);
+        Next::Iterate(now)
+    }
+
+    fn finish_step(&mut self, now: SimTime, batch: &mut Batch, observer: &mut dyn Observer) {
+        let counts = self.scheduler.request_counts();
+        let pool = self.scheduler.kv_cache_manager_mut().block_pool_mut();
+        batch.record.finished_at = now;
+        batch.record.num_running = counts.running;
+        batch.record.num_waiting = counts.waiting + counts.skipped_waiting;
+        batch.record.num_free_blocks = pool.get_num_free_blocks();
+        batch.record.prefix_cache = self.outputs.prefix_cache_stats;
+        batch.record.connector_prefix_cache = self.outputs.connector_prefix_cache_stats;
+        batch.record.spec_decoding = self.outputs.spec_decoding_stats.unwrap_or_default();
+        if let Some(residency) = pool.residency_mut() {
+            if !residency.evictions.is_empty() {
+                observer.on_evictions(&residency.evictions);
+                residency.evictions.clear();
+            }
+            if !residency.reuse_gaps_ns.is_empty() {
+                observer.on_reuse_gaps(&residency.reuse_gaps_ns);
+                residency.reuse_gaps_ns.clear();
+            }
+        }
+        if !self.outputs.events.is_empty() {
+            observer.on_kv_events(now, &self.outputs.events);
+        }
+        observer.on_step(&batch.record);
+    }
+}
+
+fn request_record(live: &Live, finished: &FinishedRequest, now: SimTime) -> RequestRecord {
+    RequestRecord {
+        index: live.spec.index,
+        tenant: live.spec.tenant,
+        session: live.spec.session,
+        turn: live.spec.turn,
+        arrival: live.spec.arrival,
+        first_scheduled: live.first_scheduled.unwrap_or(now),
+        first_token: live.first_token,
+        finished: now,
+        num_prompt_tokens: finished.num_prompt_tokens,
+        num_output_tokens: finished.num_output_tokens(),
+        num_local_cached_tokens: live.num_local_cached_tokens,
+        num_external_cached_tokens: live.num_external_cached_tokens,
+        num_preemptions: finished.num_preemptions,
+        finish_reason: finished.status.finish_reason().unwrap_or(FinishReason::Length),
+        skip_reading_prefix_cache: live.spec.skip_reading_prefix_cache,
+    }
+}

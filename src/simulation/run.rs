@@ -1,0 +1,204 @@
+//! The clock: takes the next event, whatever it is, until there is none.
+
+use thiserror::Error;
+
+use super::event_queue::{Event, EventQueue};
+use super::observer::Observer;
+use super::replica::{Next, Replica};
+use crate::engine::scheduler::RequestError;
+use crate::units::SimTime;
+use crate::workload::{Workload, WorkloadError};
+
+/// Why a simulation cannot go on.
+#[derive(Debug, Error)]
+pub enum SimulationError {
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The engine would refuse the request.
+    #[error("request {index}: {source}")]
+    Request {
+        index: u64,
+        /// Where the request stands in its trace.
+        trace_line: Option<u64>,
+        source: RequestError,
+    },
+    /// Requests wait and nothing will ever make room for them.
+    #[error(
+        "at {at} {num_waiting} requests wait and none can be admitted: request {index} needs more blocks \
+         than the pool has; raise num_gpu_blocks or lower max_model_len"
+    )]
+    Deadlock { at: SimTime, num_waiting: usize, index: u64 },
+}
+
+/// What somebody does to the server at a given time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActionKind {
+    ResetPrefixCache { reset_running_requests: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Action {
+    pub at: SimTime,
+    pub kind: ActionKind,
+}
+
+pub struct Simulation {
+    workload: Box<dyn Workload>,
+    replica: Replica,
+    actions: Vec<Action>,
+    events: EventQueue,
+    now: SimTime,
+    /// The replica waits for a request.
+    is_idle: bool,
+    is_stuck: bool,
+    ended: Vec<u64>,
+}
+
+impl Simulation {
+    pub fn new(workload: Box<dyn Workload>, replica: Replica, actions: Vec<Action>) -> Self {
+        let mut events = EventQueue::default();
+        for (index, action) in actions.iter().enumerate() {
+            events.push(action.at, Event::Action(index));
+        }
+        Self {
+            workload,
+            replica,
+            actions,
+            events,
+            now: SimTime::ZERO,
+            is_idle: true,
+            is_stuck: false,
+            ended: Vec::new(),
+        }
+    }
+
+    /// The time of the last event.
+    pub fn now(&self) -> SimTime {
+        self.now
+    }
+
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// The workload's names of tenants.
+    pub fn tenants(&self) -> &[String] {
+        self.workload.tenants()
+    }
+
+    /// Takes one event; false when there is none left.
+    ///
+    /// # Errors
+    /// See [`SimulationError`]; the simulation cannot go on after one.
+    pub fn step(&mut self, observer: &mut dyn Observer) -> Result<bool, SimulationError> {
+        self.step_before(SimTime::MAX, observer)
+    }
+
+    /// Takes all events up to and at `end`; false when there is none left after it.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn run_until(&mut self, end: SimTime, observer: &mut dyn Observer) -> Result<bool, SimulationError> {
+        while self.step_before(end, observer)? {}
+        Ok(self.next_event()?.is_some())
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn run(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {
+        while self.step(observer)? {}
+        Ok(())
+    }
+
+    fn next_event(&mut self) -> Result<Option<(SimTime, Event)>, SimulationError> {
+        let queued = self.events.peek();
+        let arrival = self.workload.peek()?.map(|at| (at, Event::Arrival));
+        Ok(match (queued, arrival) {
+            (Some(queued), Some(arrival)) => Some(queued.min(arrival)),
+            (queued, arrival) => queued.or(arrival),
+        })
+    }
+
+    fn step_before(&mut self, end: SimTime, observer: &mut dyn Observer) -> Result<bool, SimulationError> {
+        let Some((at, event)) = self.next_event()? else {
+            return if self.is_stuck { Err(self.deadlock()) } else { Ok(false) };
+        };
+        if at > end {
+            return Ok(false);
+        }
+        debug_assert!(at >= self.now, "the clock went back from {} to {at}", self.now);
+        self.now = at;
+        if event != Event::Arrival {
+            self.events.pop();
+        }
+        match event {
+            Event::Arrival => self.arrive()?,
+            Event::Update => {
+                let next = self.replica.update(at, &mut self.ended, observer);
+                for index in self.ended.drain(..) {
+                    self.workload.finished(index, at);
+                }
+                self.plan(next);
+            }
+            Event::Action(index) => self.act(index, observer),
+            Event::Iterate => {
+                let next = self.replica.iterate(at);
+                self.plan(next);
+            }
+        }
+        Ok(true)
+    }
+
+    fn plan(&mut self, next: Next) {
+        self.is_stuck = next == Next::Stuck;
+        match next {
+            Next::Iterate(at) => self.events.push(at, Event::Iterate),
+            Next::Update(at) => self.events.push(at, Event::Update),
+            Next::Idle | Next::Stuck => self.is_idle = true,
+        }
+    }
+
+    /// Wakes the replica if it waits.
+    fn wake(&mut self) {
+        if std::mem::take(&mut self.is_idle) {
+            self.events.push(self.now, Event::Iterate);
+        }
+    }
+
+    fn arrive(&mut self) -> Result<(), SimulationError> {
+        if let Some(arrival) = self.workload.next()? {
+            let index = arrival.request.index;
+            let trace_line = arrival.request.trace_line;
+            self.replica.add_request(arrival).map_err(|source| SimulationError::Request {
+                index,
+                trace_line,
+                source,
+            })?;
+            self.wake();
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, index: usize, observer: &mut dyn Observer) {
+        match self.actions[index].kind {
+            ActionKind::ResetPrefixCache { reset_running_requests } => {
+                let mut preempted = Vec::new();
+                let done = self.replica.reset_prefix_cache(reset_running_requests, &mut preempted);
+                observer.on_reset(self.now, done, preempted.len() as u32);
+                self.wake();
+            }
+        }
+    }
+
+    fn deadlock(&self) -> SimulationError {
+        let scheduler = self.replica.scheduler();
+        let mut waiting = scheduler.kv_holding_waiting().chain(scheduler.waiting());
+        SimulationError::Deadlock {
+            at: self.now,
+            num_waiting: scheduler.get_num_unfinished_requests(),
+            index: waiting.next().map_or(0, |request| request.id),
+        }
+    }
+}
