@@ -25,6 +25,7 @@ pub struct ReplicaConfig {
 /// What the simulation keeps of a request in the engine.
 struct Live {
     spec: RequestMeta,
+    num_prompt_tokens: u32,
     output: TokenRuns,
     first_scheduled: Option<SimTime>,
     first_token: Option<SimTime>,
@@ -100,6 +101,7 @@ impl Replica {
     pub(super) fn add_request(&mut self, arrival: Arrival) -> Result<(), RequestError> {
         let Arrival { at, request } = arrival;
         let RequestSpec { index, prompt, output, extras, priority, .. } = request;
+        let num_prompt_tokens = prompt.len();
         let slot = self.scheduler.add_request(NewRequest {
             id: index,
             prompt_token_ids: prompt,
@@ -122,6 +124,7 @@ impl Replica {
                 arrival: at,
                 skip_reading_prefix_cache: request.skip_reading_prefix_cache,
             },
+            num_prompt_tokens,
             output,
             first_scheduled: None,
             first_token: None,
@@ -202,12 +205,7 @@ impl Replica {
             }
             live.first_scheduled.get_or_insert(now);
             if entry.samples {
-                let num_prompt_tokens = self
-                    .scheduler
-                    .request(entry.slot, entry.id)
-                    .map_or(0, |request| request.num_prompt_tokens);
-                let position = known_tokens - num_prompt_tokens;
-                batch.sampled.push_token(live.output.get(position));
+                batch.sampled.push_token(live.output.get(known_tokens - live.num_prompt_tokens));
             }
             batch.sampled.end_request();
         }

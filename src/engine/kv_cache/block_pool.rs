@@ -363,6 +363,7 @@ impl BlockPool {
         Some(key)
     }
 
+    #[inline]
     fn insert_block_hash(&mut self, key: BlockHashWithGroupId, block: BlockId, num_tokens: u32) {
         let state = &mut self.blocks[block.index()];
         if state.block_hash == Some(key) {
@@ -383,6 +384,7 @@ impl BlockPool {
     }
 
     /// Takes all hashes from a block, with an event for each. True if there were any.
+    #[inline]
     fn remove_cached_block_hashes(&mut self, block: BlockId) -> bool {
         let state = &mut self.blocks[block.index()];
         let Some(primary) = state.block_hash.take() else { return false };
@@ -398,6 +400,7 @@ impl BlockPool {
         true
     }
 
+    #[inline]
     fn remove_cached_block_hash(&mut self, key: BlockHashWithGroupId, block: BlockId) {
         if self.cached_block_hash_to_block[key.group_id as usize].pop(key.hash, block) {
             self.note(PoolChange::Erase { hash: key.hash, group_id: key.group_id, block });
@@ -422,6 +425,7 @@ impl BlockPool {
     }
 
     /// Ends the life of a block's content: its hashes go, and its residency is recorded.
+    #[inline]
     fn maybe_evict_cached_block(&mut self, block: BlockId) {
         let cached = self.remove_cached_block_hashes(block);
         if let Some(residency) = &mut self.residency {
@@ -445,8 +449,9 @@ impl BlockPool {
     /// When fewer are free: the caller has counted before.
     pub(super) fn get_new_blocks(&mut self, num_blocks: u32, out: &mut Vec<BlockId>) {
         assert!(num_blocks <= self.get_num_free_blocks(), "cannot get {num_blocks} free blocks");
-        for _ in 0..num_blocks {
-            let Some(block) = self.free_block_queue.popleft() else { break };
+        let first = out.len();
+        self.free_block_queue.popleft_n(num_blocks, |block| out.push(block));
+        for &block in &out[first..] {
             self.note(PoolChange::PopLeft(block));
             if self.enable_caching {
                 self.maybe_evict_cached_block(block);
@@ -459,7 +464,6 @@ impl BlockPool {
                 state.last_access_ns = self.now_ns;
                 state.num_hits = 0;
             }
-            out.push(block);
         }
     }
 
@@ -493,23 +497,27 @@ impl BlockPool {
     /// and goes to the front of the queue, one with a hash to the back.
     pub(super) fn free_blocks(&mut self, ordered_blocks: impl Iterator<Item = BlockId>) {
         debug_assert!(self.blocks_to_evict_first.is_empty());
-        for block in ordered_blocks {
+        let (states, first) = (&mut self.blocks, &mut self.blocks_to_evict_first);
+        let (journal, enable_caching) = (&mut self.journal, self.enable_caching);
+        let evicted_last = ordered_blocks.filter(|block| {
+            let state = &mut states[block.index()];
             if block.is_null() {
-                continue;
+                return false;
             }
-            let state = &mut self.blocks[block.index()];
             debug_assert!(state.ref_cnt > 0, "block {block:?} is freed more often than held");
             state.ref_cnt -= 1;
             if state.ref_cnt > 0 {
-                continue;
+                return false;
             }
-            if state.block_hash.is_none() || !self.enable_caching {
-                self.blocks_to_evict_first.push(block);
-            } else {
-                self.free_block_queue.append(block);
-                self.note(PoolChange::Append(block));
+            let evict_last = state.block_hash.is_some() && enable_caching;
+            match (evict_last, &mut *journal) {
+                (false, _) => first.push(*block),
+                (true, Some(journal)) => journal.push(PoolChange::Append(*block)),
+                (true, None) => {}
             }
-        }
+            evict_last
+        });
+        self.free_block_queue.append_n(evicted_last);
         while let Some(block) = self.blocks_to_evict_first.pop() {
             self.free_block_queue.prepend(block);
             self.note(PoolChange::Prepend(block));

@@ -40,6 +40,16 @@ pub struct AllocateSlots {
     pub has_scheduled_reqs: bool,
 }
 
+impl AllocateSlots {
+    /// The request brings hits or loads, or must pass a gate.
+    fn is_admission(&self) -> bool {
+        self.takes_hit
+            || self.num_external_computed_tokens > 0
+            || self.full_sequence_must_fit
+            || self.delay_cache_blocks
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct KvCacheManager {
     coordinator: KvCacheCoordinator,
@@ -172,6 +182,12 @@ impl KvCacheManager {
     /// Gives a request blocks for its next tokens and hashes those that will be full after the
     /// step. False, and only blocks outside of windows given back, if there are too few.
     pub fn allocate_slots(&mut self, request: &Request, slot: RequestSlot, args: &AllocateSlots) -> bool {
+        for group in &mut self.new_blocks {
+            group.clear();
+        }
+        if !args.is_admission() && self.has_slots(request, slot, args) {
+            return true;
+        }
         let num_local_computed_tokens = request.num_computed_tokens + args.num_new_computed_tokens;
         let computed_tokens = num_local_computed_tokens + args.num_external_computed_tokens;
         let total_computed_tokens = computed_tokens.min(self.max_model_len);
@@ -220,9 +236,6 @@ impl KvCacheManager {
                 args.num_external_computed_tokens,
             );
         }
-        for group in &mut self.new_blocks {
-            group.clear();
-        }
         self.coordinator.allocate_new_blocks(
             slot,
             num_tokens_need_slot,
@@ -235,6 +248,16 @@ impl KvCacheManager {
             self.coordinator.cache_blocks(request, slot, num_tokens_to_cache);
         }
         true
+    }
+
+    /// Whether a running request has its slots already, and no block of it becomes full: most decode
+    /// steps. Only asked where nothing else would happen, with one group of full attention.
+    #[inline]
+    fn has_slots(&self, request: &Request, slot: RequestSlot, args: &AllocateSlots) -> bool {
+        let [manager] = self.coordinator.managers.as_slice() else { return false };
+        let num_tokens = request.num_computed_tokens + args.num_new_tokens;
+        let num_slots = (num_tokens + args.num_lookahead_tokens).min(self.max_model_len);
+        manager.has_slots(slot, num_slots, num_tokens.min(request.num_tokens()), self.enable_caching)
     }
 
     pub fn free(&mut self, slot: RequestSlot) {

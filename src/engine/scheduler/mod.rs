@@ -50,6 +50,7 @@ pub struct Scheduler {
     config: EngineConfig,
     scheduler_block_size: u32,
     hash_block_size: u32,
+    has_mamba_layers: bool,
     requests: RequestTable,
     hasher: Option<RequestBlockHasher>,
     kv_cache_manager: KvCacheManager,
@@ -121,6 +122,7 @@ impl Scheduler {
         Ok(Self {
             scheduler_block_size,
             hash_block_size,
+            has_mamba_layers: config.kv_cache_groups.iter().any(|spec| spec.is_mamba()),
             requests: RequestTable::default(),
             hasher,
             kv_cache_manager,

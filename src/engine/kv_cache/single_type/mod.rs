@@ -140,6 +140,16 @@ impl SingleTypeKvCacheManager {
         self.requests[slot.index()].num_cached_block.is_some()
     }
 
+    /// Whether the request's table has room for `num_slots` tokens, and no block that is full after
+    /// `num_known` of them waits for its hash. Always false for kinds that have more to do.
+    #[inline]
+    pub fn has_slots(&self, slot: RequestSlot, num_slots: u32, num_known: u32, enable_caching: bool) -> bool {
+        let request = &self.requests[slot.index()];
+        self.spec.is_full()
+            && num_slots <= request.blocks.len() as u32 * self.block_size
+            && (!enable_caching || num_known / self.block_size <= request.num_cached_block.unwrap_or(0))
+    }
+
     /// Finds the longest cached prefix. `hits[group]` gets a block for each block of it, the null
     /// block where the kind of attention does not read any more. Returns the length in tokens.
     pub fn find_longest_cache_hit(spec: &KvCacheSpec, lookup: &Lookup<'_>, hits: &mut [Vec<BlockId>]) -> u32 {
@@ -370,7 +380,8 @@ impl SingleTypeKvCacheManager {
     pub fn free(&mut self, slot: RequestSlot, pool: &mut BlockPool) {
         let mut freed = std::mem::take(&mut self.freed);
         self.pop_blocks_for_free(slot, &mut freed);
-        pool.free_blocks(freed.drain(..).rev());
+        pool.free_blocks(freed.iter().rev().copied());
+        freed.clear();
         self.freed = freed;
     }
 
