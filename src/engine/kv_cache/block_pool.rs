@@ -3,10 +3,10 @@
 
 use rustc_hash::FxHashMap;
 
-use super::block::{BlockHashWithGroupId, BlockId, KvCacheBlock, NEVER_NS, NULL_BLOCK};
+use super::block::{BlockHashWithGroupId, BlockId, KvCacheBlock, NULL_BLOCK};
 use super::block_hash_map::BlockHashToBlockMap;
 use super::free_block_queue::FreeKvCacheBlockQueue;
-use super::residency::{BlockEviction, Residency};
+use super::residency::Residency;
 use crate::engine::hash::BlockHash;
 use crate::engine::kv_events::{BlockStored, KvCacheEvent};
 use crate::engine::request::Request;
@@ -115,7 +115,7 @@ impl BlockPool {
             hash_block_size: config.hash_block_size,
             num_hash_lookahead_tokens: config.num_hash_lookahead_tokens,
             kv_event_queue: config.enable_kv_cache_events.then(Vec::new),
-            residency: config.record_residency.then(Residency::default),
+            residency: config.record_residency.then(|| Residency::new(config.num_gpu_blocks)),
             now_ns: 0,
             journal: None,
             blocks_to_evict_first: Vec::new(),
@@ -196,7 +196,7 @@ impl BlockPool {
 
     #[inline]
     pub(super) fn block_hash(&self, block: BlockId) -> Option<BlockHashWithGroupId> {
-        self.blocks[block.index()].block_hash
+        self.blocks[block.index()].block_hash()
     }
 
     #[inline]
@@ -366,18 +366,15 @@ impl BlockPool {
     #[inline]
     fn insert_block_hash(&mut self, key: BlockHashWithGroupId, block: BlockId, num_tokens: u32) {
         let state = &mut self.blocks[block.index()];
-        if state.block_hash == Some(key) {
-            return;
-        }
         let map = &mut self.cached_block_hash_to_block[key.group_id as usize];
-        if state.block_hash.is_none() {
-            state.block_hash = Some(key);
-            state.block_hash_num_tokens = num_tokens;
-        } else {
-            if map.contains(key.hash, block) {
-                return;
+        match state.block_hash() {
+            None => state.set_block_hash(key, num_tokens),
+            Some(primary) => {
+                if primary == key || map.contains(key.hash, block) {
+                    return;
+                }
+                self.cached_block_hashes_by_block.entry(block).or_default().push(key);
             }
-            self.cached_block_hashes_by_block.entry(block).or_default().push(key);
         }
         map.insert(key.hash, block);
         self.note(PoolChange::Insert { hash: key.hash, group_id: key.group_id, block });
@@ -386,9 +383,7 @@ impl BlockPool {
     /// Takes all hashes from a block, with an event for each. True if there were any.
     #[inline]
     fn remove_cached_block_hashes(&mut self, block: BlockId) -> bool {
-        let state = &mut self.blocks[block.index()];
-        let Some(primary) = state.block_hash.take() else { return false };
-        state.block_hash_num_tokens = 0;
+        let Some(primary) = self.blocks[block.index()].reset_hash() else { return false };
         self.remove_cached_block_hash(primary, block);
         if !self.cached_block_hashes_by_block.is_empty()
             && let Some(others) = self.cached_block_hashes_by_block.remove(&block)
@@ -413,9 +408,8 @@ impl BlockPool {
     /// Moves the hashes of `source` to `destination`, without events: the request that owns
     /// `source` goes on writing into it, and the cache keeps a private copy.
     pub(super) fn move_block_hashes(&mut self, source: BlockId, destination: BlockId) {
-        let state = &mut self.blocks[source.index()];
-        let num_tokens = std::mem::take(&mut state.block_hash_num_tokens);
-        let primary = state.block_hash.take();
+        let num_tokens = self.block_hash_num_tokens(source);
+        let primary = self.blocks[source.index()].reset_hash();
         let others = self.cached_block_hashes_by_block.remove(&source).unwrap_or_default();
         for key in primary.into_iter().chain(others) {
             self.cached_block_hash_to_block[key.group_id as usize].pop(key.hash, source);
@@ -429,17 +423,7 @@ impl BlockPool {
     fn maybe_evict_cached_block(&mut self, block: BlockId) {
         let cached = self.remove_cached_block_hashes(block);
         if let Some(residency) = &mut self.residency {
-            let state = &mut self.blocks[block.index()];
-            if state.birth_ns != NEVER_NS {
-                residency.evictions.push(BlockEviction {
-                    evicted_at_ns: self.now_ns,
-                    lifetime_ns: self.now_ns - state.birth_ns,
-                    idle_ns: self.now_ns - state.last_access_ns,
-                    num_hits: state.num_hits,
-                    cached,
-                });
-                state.birth_ns = NEVER_NS;
-            }
+            residency.on_block_evicted(block, self.now_ns, cached);
         }
     }
 
@@ -459,10 +443,8 @@ impl BlockPool {
             let state = &mut self.blocks[block.index()];
             debug_assert_eq!(state.ref_cnt, 0);
             state.ref_cnt = 1;
-            if self.residency.is_some() {
-                state.birth_ns = self.now_ns;
-                state.last_access_ns = self.now_ns;
-                state.num_hits = 0;
+            if let Some(residency) = &mut self.residency {
+                residency.on_block_allocated(block, self.now_ns);
             }
         }
     }
@@ -481,14 +463,8 @@ impl BlockPool {
                 }
             }
             state.ref_cnt += 1;
-            if let Some(residency) = &mut self.residency
-                && state.birth_ns != NEVER_NS
-            {
-                if state.num_hits > 0 {
-                    residency.reuse_gaps_ns.push(self.now_ns - state.last_access_ns);
-                }
-                state.last_access_ns = self.now_ns;
-                state.num_hits += 1;
+            if let Some(residency) = &mut self.residency {
+                residency.on_block_accessed(block, self.now_ns);
             }
         }
     }
@@ -509,7 +485,7 @@ impl BlockPool {
             if state.ref_cnt > 0 {
                 return false;
             }
-            let evict_last = state.block_hash.is_some() && enable_caching;
+            let evict_last = state.has_hash() && enable_caching;
             match (evict_last, &mut *journal) {
                 (false, _) => first.push(*block),
                 (true, Some(journal)) => journal.push(PoolChange::Append(*block)),
@@ -542,6 +518,9 @@ impl BlockPool {
         self.cached_block_hashes_by_block.clear();
         for block in &mut self.blocks {
             *block = KvCacheBlock::default();
+        }
+        if let Some(residency) = &mut self.residency {
+            residency.reset();
         }
         self.note(PoolChange::Clear);
         if let Some(queue) = &mut self.kv_event_queue {
