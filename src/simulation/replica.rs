@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use super::observer::{Observer, RequestRecord, StepRecord};
 use crate::cost::{CostModel, StepShape};
 use crate::engine::scheduler::{
-    EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, Scheduler, SchedulerOutput,
+    EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, Scheduler,
+    SchedulerOutput,
 };
 use crate::engine::{FinishReason, NewRequest};
 use crate::prompt::{PromptExtras, TokenRuns};
@@ -203,7 +204,9 @@ impl Replica {
                 self.shape.add_prefill(entry.num_tokens, entry.num_computed_tokens, entry.samples);
                 batch.record.num_prefill_tokens += entry.num_tokens;
             }
-            live.first_scheduled.get_or_insert(now);
+            if entry.kind == ScheduledKind::New {
+                live.first_scheduled = Some(now);
+            }
             if entry.samples {
                 batch.sampled.push_token(live.output.get(known_tokens - live.num_prompt_tokens));
             }
@@ -219,9 +222,11 @@ impl Replica {
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         self.scheduler.update_from_output(&batch.output, &batch.sampled, None, &mut self.outputs);
         for output in &self.outputs.outputs {
-            let Some(live) = self.live[output.slot.index()].as_mut() else { continue };
-            live.first_token.get_or_insert(now);
-            if let Some(stats) = output.prefill_stats {
+            // They come with the first output.
+            if let Some(stats) = output.prefill_stats
+                && let Some(live) = &mut self.live[output.slot.index()]
+            {
+                live.first_token = Some(now);
                 live.num_local_cached_tokens = stats.num_local_cached_tokens;
                 live.num_external_cached_tokens = stats.num_external_cached_tokens;
             }

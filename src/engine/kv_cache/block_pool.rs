@@ -86,6 +86,8 @@ pub struct BlockPool {
     now_ns: u64,
     /// `None` when nobody follows.
     journal: Option<Vec<PoolChange>>,
+    /// Blocks that were hit or hashed so far.
+    num_gains: u64,
     /// Unhashed blocks of the `free_blocks` call at hand, kept for its capacity.
     blocks_to_evict_first: Vec<BlockId>,
 }
@@ -118,6 +120,7 @@ impl BlockPool {
             residency: config.record_residency.then(|| Residency::new(config.num_gpu_blocks)),
             now_ns: 0,
             journal: None,
+            num_gains: 0,
             blocks_to_evict_first: Vec::new(),
         }
     }
@@ -172,6 +175,12 @@ impl BlockPool {
     pub fn get_usage(&self) -> f64 {
         let total = self.num_gpu_blocks() - 1;
         1.0 - f64::from(self.get_num_free_blocks()) / f64::from(total)
+    }
+
+    /// How often a block was hit or came under a hash: a bound on how many more blocks in use a
+    /// lookup can hit than at an earlier count.
+    pub(super) fn num_gains(&self) -> u64 {
+        self.num_gains
     }
 
     /// The free blocks in eviction order.
@@ -377,6 +386,7 @@ impl BlockPool {
             }
         }
         map.insert(key.hash, block);
+        self.num_gains += 1;
         self.note(PoolChange::Insert { hash: key.hash, group_id: key.group_id, block });
     }
 
@@ -463,6 +473,7 @@ impl BlockPool {
                 }
             }
             state.ref_cnt += 1;
+            self.num_gains += 1;
             if let Some(residency) = &mut self.residency {
                 residency.on_block_accessed(block, self.now_ns);
             }

@@ -62,6 +62,18 @@ pub struct KvCacheManager {
     hit_blocks: Vec<Vec<BlockId>>,
     /// Blocks that the last allocation added to the request's table, by group.
     new_blocks: Vec<Vec<BlockId>>,
+    refused: Option<Refused>,
+}
+
+/// An admission that the full-sequence gate refused, to know without a new lookup that it would be
+/// refused again.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    id: u64,
+    num_tokens: u32,
+    /// Without the watermark, which does not always count.
+    required_blocks: i64,
+    num_gains: u64,
 }
 
 impl KvCacheManager {
@@ -77,6 +89,7 @@ impl KvCacheManager {
             prefix_cache_stats: PrefixCacheStats::default(),
             hit_blocks: vec![Vec::new(); num_groups],
             new_blocks: vec![Vec::new(); num_groups],
+            refused: None,
         }
     }
 
@@ -133,6 +146,23 @@ impl KvCacheManager {
         if self.prefix_cache_lookup_enabled(request) {
             self.prefix_cache_stats.record(request.num_tokens(), num_hits, request.num_preemptions > 0);
         }
+    }
+
+    /// Whether the full-sequence gate would refuse this request again, whatever a lookup finds.
+    ///
+    /// With one group of full attention it asks for the request's blocks less those of its hit that
+    /// are in use. A block can only join these by being hit or hashed, so the need has sunk by no more
+    /// than the number of times that happened.
+    pub fn is_refused_again(&self, request: &Request) -> bool {
+        let ([manager], Some(refused)) = (self.coordinator.managers.as_slice(), self.refused) else {
+            return false;
+        };
+        let pool = &self.coordinator.block_pool;
+        let gained = (pool.num_gains() - refused.num_gains) as i64;
+        manager.spec.is_full()
+            && !request.report_cached_blocks
+            && (refused.id, refused.num_tokens) == (request.id, request.num_tokens())
+            && refused.required_blocks - gained > i64::from(pool.get_num_free_blocks())
     }
 
     /// Looks for cached blocks of the request's tokens, all but the last, which must be computed to
@@ -207,6 +237,12 @@ impl KvCacheManager {
             };
             let required = self.coordinator.get_num_blocks_to_allocate(slot, &needed, hits);
             if required + watermark_blocks > i64::from(pool.get_num_free_blocks()) {
+                self.refused = Some(Refused {
+                    id: request.id,
+                    num_tokens: request.num_tokens(),
+                    required_blocks: required,
+                    num_gains: pool.num_gains(),
+                });
                 return false;
             }
         }

@@ -109,6 +109,12 @@ impl Scheduler {
         if self.exceeds_max_loras(slot) {
             return Admission::Skipped;
         }
+        if self.connector.is_none()
+            && self.config.scheduler_reserve_full_isl
+            && self.kv_cache_manager.is_refused_again(request)
+        {
+            return Admission::Stop;
+        }
         let Some(computed) = self.find_computed_tokens(slot) else { return Admission::Skipped };
         let request = &self.requests[slot];
         let num_computed_tokens = if computed.looked_up {
