@@ -6,21 +6,37 @@
 
 use std::collections::VecDeque;
 
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+
 use super::observer::{Observer, RequestRecord, StepRecord};
+use super::transfers::Transfers;
 use crate::cost::{CostModel, StepShape};
 use crate::engine::scheduler::{
-    EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, Scheduler,
-    SchedulerOutput,
+    EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
+    Scheduler, SchedulerOutput,
 };
 use crate::engine::{FinishReason, NewRequest};
 use crate::prompt::{PromptExtras, TokenRuns};
 use crate::units::SimTime;
-use crate::workload::{Arrival, RequestSpec};
+use crate::workload::{Arrival, RequestSpec, rng};
 
 /// What a replica is made of.
 pub struct ReplicaConfig {
     pub scheduler: Scheduler,
     pub cost: CostModel,
+    /// The copies of the scheduler's tiered connector, if it has one.
+    pub transfers: Option<Transfers>,
+    /// With speculative decoding.
+    pub drafts: Option<DraftAcceptance>,
+}
+
+/// How many drafts the model accepts: each with the same chance, up to the first that it rejects.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DraftAcceptance {
+    /// 0 to 1.
+    pub acceptance_rate: f64,
+    pub seed: u64,
 }
 
 /// What the simulation keeps of a request in the engine.
@@ -32,6 +48,11 @@ struct Live {
     first_token: Option<SimTime>,
     num_local_cached_tokens: u32,
     num_external_cached_tokens: u32,
+    /// Output tokens sampled, as the model counts: with drafts and async scheduling the engine
+    /// counts drafts that may be rejected.
+    num_sampled: u32,
+    /// Decides which drafts are accepted.
+    rng: Option<ChaCha8Rng>,
 }
 
 struct RequestMeta {
@@ -59,6 +80,8 @@ pub(super) enum Next {
     Update(SimTime),
     /// Nothing to do before a request arrives.
     Idle,
+    /// Nothing can be given a token before a copy is done at this time, or a request arrives.
+    Waiting(SimTime),
     /// Requests wait and none can be given a token; time alone changes nothing.
     Stuck,
 }
@@ -66,6 +89,8 @@ pub(super) enum Next {
 pub struct Replica {
     scheduler: Scheduler,
     cost: CostModel,
+    transfers: Option<Transfers>,
+    drafts: Option<DraftAcceptance>,
     max_batches: usize,
     queue: VecDeque<Batch>,
     /// Processed batches, kept for their buffers.
@@ -84,6 +109,8 @@ impl Replica {
         Self {
             scheduler: config.scheduler,
             cost: config.cost,
+            transfers: config.transfers,
+            drafts: config.drafts,
             max_batches,
             queue: VecDeque::with_capacity(max_batches),
             spare: Vec::new(),
@@ -97,6 +124,11 @@ impl Replica {
 
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
+    }
+
+    /// The tiers behind the GPU's cache, if there are any.
+    pub fn transfers(&self) -> Option<&Transfers> {
+        self.transfers.as_ref()
     }
 
     pub(super) fn add_request(&mut self, arrival: Arrival) -> Result<(), RequestError> {
@@ -131,6 +163,8 @@ impl Replica {
             first_token: None,
             num_local_cached_tokens: 0,
             num_external_cached_tokens: 0,
+            num_sampled: 0,
+            rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
         });
         Ok(())
     }
@@ -151,8 +185,14 @@ impl Replica {
             let batch = self.plan(now);
             let had_tokens = batch.output.total_num_scheduled_tokens > 0;
             if !had_tokens && batch.output.finished.is_empty() && self.queue.is_empty() {
-                self.spare.push(batch);
-                return Next::Stuck;
+                match self.transfers.as_ref().and_then(Transfers::next_done) {
+                    // An empty step brings the report of the copies.
+                    Some(done) if done <= now => {}
+                    done => {
+                        self.spare.push(batch);
+                        return done.map_or(Next::Stuck, Next::Waiting);
+                    }
+                }
             }
             at = now + SimTime(batch.record.host_ns);
             self.queue.push_back(batch);
@@ -185,6 +225,9 @@ impl Replica {
         batch.record.started_at = (now + SimTime(time.host_ns)).max(self.gpu_free_at);
         batch.done_at = batch.record.started_at + SimTime(time.gpu_ns);
         self.gpu_free_at = batch.done_at;
+        if let Some(transfers) = &mut self.transfers {
+            transfers.start(now, batch.done_at);
+        }
         batch
     }
 
@@ -201,14 +244,19 @@ impl Replica {
                 decode_context_tokens += u64::from(known_tokens);
                 batch.record.num_decode_tokens += 1;
             } else {
+                // Drafts are verified as a chunk: its tokens share one read of the cache.
                 self.shape.add_prefill(entry.num_tokens, entry.num_computed_tokens, entry.samples);
-                batch.record.num_prefill_tokens += entry.num_tokens;
+                let is_decode = entry.num_draft_tokens > 0;
+                let record = &mut batch.record;
+                let tokens =
+                    if is_decode { &mut record.num_decode_tokens } else { &mut record.num_prefill_tokens };
+                *tokens += entry.num_tokens;
             }
             if entry.kind == ScheduledKind::New {
                 live.first_scheduled = Some(now);
             }
             if entry.samples {
-                batch.sampled.push_token(live.output.get(known_tokens - live.num_prompt_tokens));
+                live.sample(entry, self.drafts, &self.scheduler, &mut batch.sampled);
             }
             batch.sampled.end_request();
         }
@@ -220,7 +268,14 @@ impl Replica {
     pub(super) fn update(&mut self, now: SimTime, ended: &mut Vec<u64>, observer: &mut dyn Observer) -> Next {
         let Some(mut batch) = self.queue.pop_front() else { return Next::Iterate(now) };
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
-        self.scheduler.update_from_output(&batch.output, &batch.sampled, None, &mut self.outputs);
+        let reported = self.transfers.as_mut().map(|transfers| transfers.worker_output(now));
+        self.scheduler.update_from_output(
+            &batch.output,
+            &batch.sampled,
+            reported.as_ref(),
+            &mut self.outputs,
+        );
+        self.draft(&batch.output);
         for output in &self.outputs.outputs {
             // They come with the first output.
             if let Some(stats) = output.prefill_stats
@@ -239,6 +294,18 @@ impl Replica {
         }
         self.spare.push(batch);
         Next::Iterate(now)
+    }
+
+    /// With sync scheduling the drafts for the next step are known after this one.
+    fn draft(&mut self, step: &SchedulerOutput) {
+        let config = self.scheduler.config();
+        let num_drafts = config.num_speculative_tokens();
+        if num_drafts == 0 || config.async_scheduling {
+            return;
+        }
+        for entry in &step.scheduled {
+            self.scheduler.update_draft_token_ids(entry.slot, entry.id, num_drafts);
+        }
     }
 
     fn finish_step(&mut self, now: SimTime, batch: &mut Batch, observer: &mut dyn Observer) {
@@ -265,6 +332,38 @@ impl Replica {
             observer.on_kv_events(now, &self.outputs.events);
         }
         observer.on_step(&batch.record);
+    }
+}
+
+impl Live {
+    /// Samples a token, and the drafts that are accepted with it.
+    fn sample(
+        &mut self,
+        entry: &ScheduledRequest,
+        drafts: Option<DraftAcceptance>,
+        scheduler: &Scheduler,
+        sampled: &mut ModelRunnerOutput,
+    ) {
+        let Some(drafts) = drafts else {
+            let known_tokens = entry.num_computed_tokens + entry.num_tokens;
+            return sampled.push_token(self.output.get(known_tokens - self.num_prompt_tokens));
+        };
+        let is_admitted = entry.kind != ScheduledKind::Running;
+        if is_admitted && let Some(request) = scheduler.request(entry.slot, entry.id) {
+            // What an admitted request brings as drafts is padding.
+            self.num_sampled = request.num_output_tokens();
+        }
+        let mut num_accepted = 0;
+        if let (false, Some(rng)) = (is_admitted, &mut self.rng) {
+            while num_accepted < entry.num_draft_tokens && rng.random_bool(drafts.acceptance_rate) {
+                num_accepted += 1;
+            }
+        }
+        for position in self.num_sampled..=self.num_sampled + num_accepted {
+            // Past the end the scheduler drops what comes.
+            sampled.push_token(if position < self.output.len() { self.output.get(position) } else { 0 });
+        }
+        self.num_sampled += num_accepted + 1;
     }
 }
 

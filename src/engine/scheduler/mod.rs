@@ -265,7 +265,10 @@ impl Scheduler {
         self.kv_cache_manager.take_kv_cache_block_copies(&mut output.block_copies);
         self.free_cow_retained_blocks(&output.block_copies);
         if let Some(connector) = &mut self.connector {
-            connector.build_connector_meta();
+            for entry in &output.scheduled {
+                let num_computed_tokens = entry.num_computed_tokens + entry.num_tokens;
+                connector.on_scheduled(&self.requests[entry.slot], num_computed_tokens);
+            }
         }
         if self.defer_block_free && output.total_num_scheduled_tokens > 0 {
             self.sched_step_seq += 1;
