@@ -49,7 +49,10 @@ impl BlockNumbers {
     /// Appends the numbers of `count` blocks of a node from `block` on.
     pub fn extend(&mut self, node: u32, mut block: u32, count: u32, hashes: &mut Vec<BlockHash>) {
         let end = block + count;
-        let mut at = self.nodes[node as usize].0;
+        let (first, last) = self.nodes[node as usize];
+        // A sequence that grows is at the node's last extent.
+        let is_in_last = last != NONE && block >= self.extents[last as usize].first_block;
+        let mut at = if is_in_last { last } else { first };
         while block < end {
             if at == NONE {
                 at = self.grow(node, block, end);
@@ -78,7 +81,7 @@ impl BlockNumbers {
         };
         debug_assert!(last == NONE || self.extents[last as usize].end_block == block);
         // A sequence that grows block by block would else leave an extent for each.
-        let len = (end - block).max(if end - block == 1 { old.min(64) } else { 0 });
+        let len = (end - block).max(if end - block == 1 { old.min(256) } else { 0 });
         let extent =
             Extent { first_block: block, end_block: block + len, number: self.next_number, next: NONE };
         self.next_number =
