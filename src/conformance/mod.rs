@@ -7,7 +7,6 @@ mod case;
 mod compare;
 mod connector;
 mod digests;
-mod json;
 mod log;
 mod model;
 mod run;

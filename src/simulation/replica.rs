@@ -8,10 +8,13 @@ use std::collections::VecDeque;
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
+use rustc_hash::FxHashSet;
 
 use super::observer::{Observer, RequestRecord, StepRecord};
 use super::transfers::Transfers;
 use crate::cost::{CostModel, StepShape};
+use crate::engine::connector::{TierKind, TierStats};
+use crate::engine::hash::BlockHash;
 use crate::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
     Scheduler, SchedulerOutput,
@@ -62,6 +65,7 @@ struct RequestMeta {
     turn: u32,
     arrival: SimTime,
     skip_reading_prefix_cache: bool,
+    shares_first_block: bool,
 }
 
 /// A step on its way.
@@ -99,6 +103,8 @@ pub struct Replica {
     num_steps: u64,
     /// By the engine's slot.
     live: Vec<Option<Live>>,
+    /// Hashes of the first blocks of all prompts so far.
+    first_hashes: FxHashSet<BlockHash>,
     shape: StepShape,
     outputs: EngineCoreOutputs,
 }
@@ -117,6 +123,7 @@ impl Replica {
             gpu_free_at: SimTime::ZERO,
             num_steps: 0,
             live: Vec::new(),
+            first_hashes: FxHashSet::default(),
             shape: StepShape::default(),
             outputs: EngineCoreOutputs::default(),
         }
@@ -126,9 +133,9 @@ impl Replica {
         &self.scheduler
     }
 
-    /// The tiers behind the GPU's cache, if there are any.
-    pub fn transfers(&self) -> Option<&Transfers> {
-        self.transfers.as_ref()
+    /// What the tiers behind the GPU's cache have done, if there are any.
+    pub fn tier_stats(&self) -> Vec<(TierKind, TierStats)> {
+        self.transfers.as_ref().map(|transfers| transfers.connector().stats()).unwrap_or_default()
     }
 
     pub(super) fn add_request(&mut self, arrival: Arrival) -> Result<(), RequestError> {
@@ -145,6 +152,8 @@ impl Replica {
             skip_reading_prefix_cache: request.skip_reading_prefix_cache,
             ..NewRequest::default()
         })?;
+        let first_hash = self.scheduler.request(slot, index).and_then(|request| request.block_hashes.first());
+        let shares_first_block = first_hash.is_some_and(|&hash| !self.first_hashes.insert(hash));
         if self.live.len() <= slot.index() {
             self.live.resize_with(slot.index() + 1, || None);
         }
@@ -156,6 +165,7 @@ impl Replica {
                 turn: request.turn,
                 arrival: at,
                 skip_reading_prefix_cache: request.skip_reading_prefix_cache,
+                shares_first_block,
             },
             num_prompt_tokens,
             output,
@@ -329,7 +339,7 @@ impl Replica {
             }
         }
         if !self.outputs.events.is_empty() {
-            observer.on_kv_events(now, &self.outputs.events);
+            observer.on_kv_events(now, &self.outputs.events, &self.scheduler);
         }
         observer.on_step(&batch.record);
     }
@@ -384,5 +394,6 @@ fn request_record(live: &Live, finished: &FinishedRequest, now: SimTime) -> Requ
         num_preemptions: finished.num_preemptions,
         finish_reason: finished.status.finish_reason().unwrap_or(FinishReason::Length),
         skip_reading_prefix_cache: live.spec.skip_reading_prefix_cache,
+        shares_first_block: live.spec.shares_first_block,
     }
 }

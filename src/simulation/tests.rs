@@ -185,7 +185,7 @@ fn a_host_tier_brings_back_what_the_gpu_evicted() {
     assert!(loaded > 0 && last.num_local_cached_tokens + loaded == 64);
     let load_ns = 7_000 + u64::from(loaded / 16) * 1_000;
     assert_eq!(last.first_scheduled, SimTime(400_000 + load_ns));
-    assert_eq!(connector.stats()[0].hit_tokens, u64::from(loaded));
+    assert_eq!(connector.stats()[0].1.hit_tokens, u64::from(loaded));
 }
 
 #[test]

@@ -84,7 +84,7 @@ struct RequestState {
 struct Store {
     block_size: u32,
     tiers: Vec<Tier>,
-    stats: Vec<TierStats>,
+    stats: Vec<(TierKind, TierStats)>,
     requests: FxHashMap<u64, RequestState>,
     planned: Vec<Transfer>,
     generation: u64,
@@ -106,7 +106,7 @@ impl TieredConnector {
     pub fn new(block_size: u32, tiers: &[TierConfig]) -> Self {
         Self(Rc::new(RefCell::new(Store {
             block_size,
-            stats: vec![TierStats::default(); tiers.len()],
+            stats: tiers.iter().map(|tier| (tier.kind, TierStats::default())).collect(),
             tiers: tiers.iter().map(|tier| Tier::new(tier.capacity_blocks, tier.eviction)).collect(),
             requests: FxHashMap::default(),
             planned: Vec::new(),
@@ -125,11 +125,10 @@ impl TieredConnector {
     }
 
     /// Stats of each tier since the start.
-    pub fn stats(&self) -> Vec<TierStats> {
+    pub fn stats(&self) -> Vec<(TierKind, TierStats)> {
         let store = self.0.borrow();
-        let with_held = |(stats, tier): (&TierStats, &Tier)| TierStats {
-            held_blocks: tier.len() as u64,
-            ..stats.clone()
+        let with_held = |((kind, stats), tier): (&(TierKind, TierStats), &Tier)| {
+            (*kind, TierStats { held_blocks: tier.len() as u64, ..stats.clone() })
         };
         store.stats.iter().zip(&store.tiers).map(with_held).collect()
     }
@@ -151,7 +150,7 @@ impl Store {
     fn insert(&mut self, tier: usize, hashes: &[BlockHash]) {
         let evicted: Vec<BlockHash> =
             hashes.iter().filter_map(|&hash| self.tiers[tier].insert(hash)).collect();
-        self.stats[tier].evicted_blocks += evicted.len() as u64;
+        self.stats[tier].1.evicted_blocks += evicted.len() as u64;
         if let Some(next) = self.tiers.get(tier + 1) {
             let new = evicted.into_iter().filter(|&hash| !next.contains(hash)).collect();
             self.plan(tier + 1, Direction::Write, new, None);
@@ -161,7 +160,7 @@ impl Store {
     fn complete(&mut self, transfer: &Transfer) -> TransferDone {
         let is_current = transfer.generation == self.generation;
         if is_current && transfer.direction == Direction::Write {
-            self.stats[transfer.tier].written_blocks += transfer.hashes.len() as u64;
+            self.stats[transfer.tier].1.written_blocks += transfer.hashes.len() as u64;
             self.insert(transfer.tier, &transfer.hashes);
         }
         if is_current && transfer.direction == Direction::Read && transfer.tier > 0 {
@@ -214,7 +213,7 @@ impl KvConnector for TieredConnector {
         for &hash in &request.block_hashes[first..first + count] {
             if let Some(tier) = store.tier_with(hash) {
                 store.tiers[tier].touch(hash);
-                store.stats[tier].hit_tokens += u64::from(store.block_size);
+                store.stats[tier].1.hit_tokens += u64::from(store.block_size);
                 reads[tier].push(hash);
             }
         }

@@ -1,9 +1,9 @@
-//! JSON as the log writes it: no spaces, characters above ASCII escaped.
+//! JSON by hand, for lines whose every byte is fixed: no spaces, characters above ASCII escaped.
 
 use std::fmt::Write;
 
 /// Appends a string literal.
-pub(super) fn string(out: &mut String, text: &str) {
+pub(crate) fn string(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {
         match character {
@@ -26,7 +26,7 @@ pub(super) fn string(out: &mut String, text: &str) {
 }
 
 /// Appends a list of what `item` writes.
-pub(super) fn list<T>(
+pub(crate) fn list<T>(
     out: &mut String,
     items: impl IntoIterator<Item = T>,
     mut item: impl FnMut(&mut String, T),
@@ -42,17 +42,17 @@ pub(super) fn list<T>(
 }
 
 /// Appends what `value` displays, which must be JSON already.
-pub(super) fn number(out: &mut String, value: impl std::fmt::Display) {
+pub(crate) fn number(out: &mut String, value: impl std::fmt::Display) {
     // Writing to a string cannot fail.
     let _ = write!(out, "{value}");
 }
 
-pub(super) fn numbers<T: std::fmt::Display>(out: &mut String, items: impl IntoIterator<Item = T>) {
+pub(crate) fn numbers<T: std::fmt::Display>(out: &mut String, items: impl IntoIterator<Item = T>) {
     list(out, items, |out, item| number(out, item));
 }
 
 /// Appends `null` or what `some` writes.
-pub(super) fn option<T>(out: &mut String, value: Option<T>, some: impl FnOnce(&mut String, T)) {
+pub(crate) fn option<T>(out: &mut String, value: Option<T>, some: impl FnOnce(&mut String, T)) {
     match value {
         Some(value) => some(out, value),
         None => out.push_str("null"),

@@ -1,0 +1,81 @@
+//! What is typed in a scenario. Field names and defaults of the engine are vLLM's.
+
+use serde::{Deserialize, Serialize};
+
+use super::engine_section::EngineSection;
+use crate::workload::chat::ChatConfig;
+use crate::workload::trace::TraceConfig;
+
+/// A whole scenario file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioFile {
+    /// Names the report's folder: letters, digits, `.`, `_` and `-`.
+    pub name: String,
+    /// What a reader should know of it.
+    #[serde(default)]
+    pub description: String,
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// A built-in model, or the path of a Hugging Face `config.json` relative to this file.
+    pub model: String,
+    /// A GPU of the catalogue.
+    pub gpu: String,
+    #[serde(default)]
+    pub engine: EngineSection,
+    pub workload: WorkloadSection,
+    /// The GPU's own cost model if left out.
+    #[serde(default)]
+    pub cost: Option<CostSection>,
+    /// What is done to the server while it runs.
+    #[serde(default)]
+    pub actions: Vec<ActionSection>,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+/// One source of requests.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkloadSection {
+    /// A recorded trace.
+    Trace(TraceConfig),
+    /// Generated chat sessions.
+    Chat(ChatConfig),
+}
+
+/// A cost model other than the GPU's.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostSection {
+    /// So much for each step and each of its tokens.
+    Constant(ConstantSection),
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConstantSection {
+    pub step_ns: u64,
+    #[serde(default)]
+    pub per_token_ns: u64,
+}
+
+/// Something that happens at a given time. One kind beside the time.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActionSection {
+    /// From the start, in seconds.
+    pub at_s: f64,
+    /// `POST /reset_prefix_cache`.
+    pub reset_prefix_cache: ResetSection,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResetSection {
+    /// Preempt the running requests first, so that the reset cannot fail.
+    #[serde(default)]
+    pub reset_running_requests: bool,
+}
