@@ -46,8 +46,12 @@ pub(super) fn hit_rate(path: &Path, name: &str, series: &Timeseries) -> Result<(
             line.points.extend(rate.map(|rate| (at_s, rate)));
         }
     }
+    // Where the lines at the end leave room.
+    let legend =
+        if 2 * hits > queries { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
     draw(path, |area| {
-        chart(area, &format!("{name}: prefix cache hit rate"), "hit tokens, %", Some(100.0), &lines)
+        let title = format!("{name}: prefix cache hit rate");
+        chart(area, &title, "hit tokens, %", Some(100.0), &lines, legend)
     })
 }
 
@@ -73,8 +77,8 @@ pub(super) fn kv_usage(
     draw(path, |area| {
         let (top, bottom) = area.split_vertically(50.percent_height());
         let title = format!("{name}: KV cache in use, of {num_gpu_blocks} blocks");
-        chart(&top, &title, "blocks, %", Some(100.0), &usage)?;
-        chart(&bottom, "requests", "requests", None, &requests)
+        chart(&top, &title, "blocks, %", Some(100.0), &usage, SeriesLabelPosition::UpperRight)?;
+        chart(&bottom, "requests", "requests", None, &requests, SeriesLabelPosition::UpperRight)
     })
 }
 
@@ -101,6 +105,7 @@ fn chart<'a>(
     y_name: &str,
     y_max: Option<f64>,
     lines: &[Line<'_>],
+    legend: SeriesLabelPosition,
 ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
     let all = || lines.iter().flat_map(|line| &line.points);
     let x_max = all().map(|point| point.0).fold(1.0, f64::max);
@@ -125,7 +130,8 @@ fn chart<'a>(
         .y_label_formatter(&|value| format!("{value:.0}"))
         .draw()?;
     for line in lines {
-        let style = line.color.stroke_width(line.width);
+        // A thin line is background to the others.
+        let style = line.color.mix(if line.width == 1 { 0.4 } else { 1.0 }).stroke_width(line.width);
         chart
             .draw_series(LineSeries::new(line.points.iter().copied(), style))?
             .label(line.label)
@@ -133,7 +139,7 @@ fn chart<'a>(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
+        .position(legend)
         .background_style(WHITE.mix(0.85))
         .border_style(GRID)
         .label_font(text(13))

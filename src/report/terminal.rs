@@ -9,7 +9,7 @@ use super::summary::HitRate;
 /// The table that a run ends with.
 pub fn terminal_table(summary: &RunSummary) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(80);
     let requests = &summary.requests;
     let mut row = |name: &str, value: String| {
