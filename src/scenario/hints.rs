@@ -6,11 +6,15 @@ pub(super) fn hint(message: &str) -> Option<String> {
         return nearest(unknown, &known).map(|near| format!("did you mean `{near}`?"));
     }
     for (wanted, hint) in [
+        ("expected u32", "give a whole number of 0 or more, without a unit"),
+        ("expected u64", "give a whole number of 0 or more, without a unit"),
+        ("expected f64", "give a number, such as 0.5, without a unit"),
         ("invalid u", "give a whole number of 0 or more, without a unit"),
         ("invalid i", "give a whole number, without a unit"),
         ("invalid f", "give a number, such as 0.5, without a unit"),
         ("invalid bool", "give true or false"),
         ("expected string", "give a text"),
+        ("expected a sequence", "give a list: [a, b], or a line with `- ` for each item"),
         ("expected sequence", "give a list: [a, b], or a line with `- ` for each item"),
         ("expected mapping", "give fields below it, each on a line `name: value`"),
     ] {

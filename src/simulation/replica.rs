@@ -194,7 +194,15 @@ impl Replica {
         if self.scheduler.has_requests() {
             let batch = self.plan(now);
             let had_tokens = batch.output.total_num_scheduled_tokens > 0;
-            if !had_tokens && batch.output.finished.is_empty() && self.queue.is_empty() {
+            let is_empty =
+                !had_tokens && batch.output.finished.is_empty() && batch.output.preempted.is_empty();
+            if is_empty && let Some(oldest) = self.queue.front() {
+                // Nothing new before that step's output is there.
+                let done_at = oldest.done_at;
+                self.spare.push(batch);
+                return Next::Update(now.max(done_at));
+            }
+            if is_empty {
                 match self.transfers.as_ref().and_then(Transfers::next_done) {
                     // An empty step brings the report of the copies.
                     Some(done) if done <= now => {}
