@@ -109,8 +109,8 @@ class CaseConnector(KVConnectorBase_V1, SupportsHMA):
             self._failed.add(req_id)
             invalid |= blocks
         received = _due(self._loading, now)
-        failed = self._failing_requests.intersection(received)
-        self._failed |= failed
+        failed = [req_id for req_id in received if req_id in self._failing_requests]
+        self._failed.update(failed)
         for req_id in received:
             blocks = self._async_failures.pop(req_id)
             if blocks:
@@ -119,7 +119,7 @@ class CaseConnector(KVConnectorBase_V1, SupportsHMA):
         sent = _due(self._sending, now)
         if not (received or sent or invalid):
             return None
-        # Lists for the ids, so that vLLM walks them in ascending order.
+        # Lists for the ids, so that vLLM walks them in the order of the loads.
         return KVConnectorOutput(
             finished_sending=sent,
             finished_recving=received,
@@ -143,8 +143,8 @@ class CaseConnector(KVConnectorBase_V1, SupportsHMA):
 
 
 def _due(waiting: dict[str, int], now: int) -> list[str]:
-    """Take the ids whose time has come out of `waiting`, in ascending order."""
-    ids = sorted(req_id for req_id, due in waiting.items() if due <= now)
+    """Take the ids whose time has come out of `waiting`, oldest first."""
+    ids = [req_id for req_id, due in waiting.items() if due <= now]
     for req_id in ids:
         del waiting[req_id]
     return ids

@@ -246,8 +246,8 @@ def spec_stats_entry(stats: SpecDecodingStats | None) -> list[int] | None:
 
 def kv_entry(output: KVConnectorOutput) -> dict[str, Any]:
     return {
-        "finished_recving": sorted(output.finished_recving or ()),
-        "finished_sending": sorted(output.finished_sending or ()),
+        "finished_recving": list(output.finished_recving or ()),
+        "finished_sending": list(output.finished_sending or ()),
         "invalid_block_ids": sorted(output.invalid_block_ids),
-        "failed_recving": sorted(output.failed_recving),
+        "failed_recving": list(output.failed_recving),
     }
