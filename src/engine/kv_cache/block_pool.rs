@@ -1,6 +1,8 @@
 //! The pool of KV cache blocks and the prefix cache over them (`BlockPool` in
 //! `v1/core/block_pool.py`).
 
+mod invariants;
+
 use rustc_hash::FxHashMap;
 
 use super::block::{BlockHashWithGroupId, BlockId, KvCacheBlock, NEVER_NS, NULL_BLOCK};
@@ -453,6 +455,7 @@ impl BlockPool {
             }
             let state = &mut self.blocks[block.index()];
             debug_assert_eq!(state.ref_cnt, 0);
+            debug_assert!(state.block_hash.is_none(), "block {block:?} is handed out with a hash");
             state.ref_cnt = 1;
             if self.residency.is_some() {
                 state.birth_ns = self.now_ns;

@@ -6,6 +6,7 @@
 //! it updates step N, and placeholders stand for the tokens that are not known yet.
 
 mod finish;
+mod invariants;
 mod kv_transfer;
 mod mamba_split;
 mod output;
@@ -86,6 +87,8 @@ pub struct Scheduler {
     skipped_kv_holding: Vec<RequestSlot>,
     scheduled_loras: Vec<u64>,
     stopped_running: Vec<RequestSlot>,
+    /// Debug builds: calls that [`Self::check_invariants`] is still left out of.
+    calls_until_check: usize,
 }
 
 /// Numbers of requests (`SchedulerStats`).
@@ -144,6 +147,7 @@ impl Scheduler {
             skipped_kv_holding: Vec::new(),
             scheduled_loras: Vec::new(),
             stopped_running: Vec::new(),
+            calls_until_check: 0,
             connector,
             config,
         })
@@ -269,6 +273,7 @@ impl Scheduler {
             self.sched_step_seq += 1;
         }
         self.update_after_schedule(output);
+        self.debug_check_invariants();
     }
 
     fn new_pass(&self) -> Pass {

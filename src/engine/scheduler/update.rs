@@ -66,6 +66,7 @@ impl Scheduler {
         }
         outputs.prefix_cache_stats = self.kv_cache_manager.make_prefix_cache_stats();
         outputs.connector_prefix_cache_stats = std::mem::take(&mut self.connector_prefix_cache_stats);
+        self.debug_check_invariants();
     }
 
     /// Gives a request its new tokens, up to one that stops it.
