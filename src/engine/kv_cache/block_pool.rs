@@ -2,6 +2,8 @@
 //! `v1/core/block_pool.py`).
 
 mod invariants;
+#[cfg(test)]
+mod model_tests;
 
 use rustc_hash::FxHashMap;
 
