@@ -136,6 +136,15 @@ pub struct EngineConfigError {
     pub hint: String,
 }
 
+/// Above what a GPU, a model or a file could ask for, and so small that no count of tokens or blocks
+/// overflows and no pool outgrows a machine's memory.
+const MAX_BLOCKS: u32 = 1 << 24;
+const MAX_TOKENS: u32 = 1 << 30;
+const MAX_BLOCK_TOKENS: u32 = 1 << 20;
+const MAX_RANKS: u32 = 1 << 10;
+const MAX_DRAFT_TOKENS: u32 = 1 << 16;
+const MAX_GROUPS: usize = 64;
+
 impl EngineConfig {
     /// vLLM: `VllmConfig.num_speculative_tokens`.
     pub fn num_speculative_tokens(&self) -> u32 {
@@ -216,6 +225,23 @@ impl EngineConfig {
                 return error(field, "it is 0".into(), "give a number of 1 or more");
             }
         }
+        let num_groups = self.kv_cache_groups.len();
+        if num_groups > MAX_GROUPS {
+            return error("kv_cache_groups", format!("there are {num_groups}"), "give at most 64");
+        }
+        let block_tokens = self.kv_cache_groups.iter().map(KvCacheSpec::block_size).max().unwrap_or(0);
+        for (field, value, most) in [
+            ("num_gpu_blocks", self.num_gpu_blocks, MAX_BLOCKS),
+            ("max_model_len", self.max_model_len, MAX_TOKENS),
+            ("max_num_batched_tokens", self.max_num_batched_tokens, MAX_TOKENS),
+            ("block_size", self.block_size.max(block_tokens), MAX_BLOCK_TOKENS),
+            ("decode_context_parallel_size", self.decode_context_parallel_size, MAX_RANKS),
+            ("num_speculative_tokens", self.num_speculative_tokens(), MAX_DRAFT_TOKENS),
+        ] {
+            if value > most {
+                return error(field, format!("it is {value}"), &format!("give at most {most}"));
+            }
+        }
         for spec in &self.kv_cache_groups {
             if let Some(problem) = spec.problem() {
                 return error("kv_cache_groups", problem.into(), "give a number of 1 or more");
@@ -275,8 +301,19 @@ impl EngineConfig {
     }
 
     fn validate_block_sizes(&self) -> Result<(), EngineConfigError> {
-        let (scheduler_block_size, hash_block_size) = self.resolve_kv_cache_block_sizes();
         let bad = |field, problem, hint: String| Err(EngineConfigError { field, problem, hint });
+        let mut common = 1;
+        for spec in &self.kv_cache_groups {
+            common = lcm(common, self.group_block_size(spec));
+            if common > MAX_TOKENS {
+                return bad(
+                    "kv_cache_groups",
+                    "the least common multiple of the block sizes is too large".into(),
+                    "give block sizes that divide each other".into(),
+                );
+            }
+        }
+        let (scheduler_block_size, hash_block_size) = self.resolve_kv_cache_block_sizes();
         if hash_block_size == 0 {
             return bad("prefix_match_unit", "it is 0".into(), "give a divisor of every block size".into());
         }
@@ -307,7 +344,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 fn lcm(a: u32, b: u32) -> u32 {
-    if a == 0 || b == 0 { 0 } else { a / gcd(a, b) * b }
+    if a == 0 || b == 0 { 0 } else { (a / gcd(a, b)).saturating_mul(b) }
 }
 
 #[cfg(test)]
@@ -336,6 +373,9 @@ mod tests {
         assert_eq!(field(EngineConfig { num_gpu_blocks: 1, ..good.clone() }), "num_gpu_blocks");
         assert_eq!(field(EngineConfig { max_num_seqs: 0, ..good.clone() }), "max_num_seqs");
         assert_eq!(field(EngineConfig { watermark: 1.5, ..good.clone() }), "watermark");
+        assert_eq!(field(EngineConfig { num_gpu_blocks: u32::MAX, ..good.clone() }), "num_gpu_blocks");
+        let odd = vec![KvCacheSpec::full(1 << 20), KvCacheSpec::full((1 << 20) - 1)];
+        assert_eq!(field(EngineConfig { kv_cache_groups: odd, ..good.clone() }), "kv_cache_groups");
         let hybrid = vec![KvCacheSpec::full(16), KvCacheSpec::Mamba { block_size: 32 }];
         assert_eq!(
             field(EngineConfig { kv_cache_groups: hybrid, prefix_match_unit: Some(5), ..good }),

@@ -248,6 +248,9 @@ impl Scheduler {
         if prompt_tokens >= max_model_len {
             return Err(RequestError::PromptTooLong { prompt_tokens, max_model_len });
         }
+        // The context ends first, so no decision changes, and sums of counts do not overflow.
+        let max_tokens = request.max_tokens.min(max_model_len);
+        let request = NewRequest { max_tokens, ..request };
         let slot = self.requests.insert(Request::new(request, self.hasher.as_mut()));
         self.kv_cache_manager.ensure_slot(slot);
         self.waiting.add_request(slot, &self.requests[slot]);
