@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Number, Value, json};
 
 const SEED: u64 = 20_261_022;
+/// For a longer search set `KVSIM_FUZZ_SECONDS`, and `KVSIM_FUZZ_SEED` for another one.
 const TIME_LIMIT: Duration = Duration::from_secs(4);
 /// What is accepted is run only up to this size.
 const MAX_RUN_TOKENS: u64 = 4000;
@@ -95,7 +96,7 @@ fn seeds() -> Vec<Value> {
             "max_num_scheduled_tokens": 10, "prefix_caching_hash_algo": "xxhash"})),
             &chat,
         ),
-        case(with(json!({"dcp_world_size": 2, "python_hash_seed": "7"})), &chat),
+        case(with(json!({"dcp_world_size": 2, "python_hash_seed": "7"})), &loads),
         case(with(json!({"kv_connector": {"role": "kv_both", "load_failure_policy": "recompute"}})), &loads),
         case(
             with(json!({"mode": "async",
@@ -204,14 +205,17 @@ fn parse_and_run(text: &str) -> (bool, bool) {
 
 #[test]
 fn no_case_makes_it_panic() {
-    let mut rng = ChaCha8Rng::seed_from_u64(SEED);
+    let setting = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let seed = setting("KVSIM_FUZZ_SEED").unwrap_or(SEED);
+    let time_limit = setting("KVSIM_FUZZ_SECONDS").map_or(TIME_LIMIT, Duration::from_secs);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let seeds = seeds();
-    for seed in &seeds {
-        assert_eq!(parse_and_run(&seed.to_string()), (true, true), "{seed}");
+    for case in &seeds {
+        assert_eq!(parse_and_run(&case.to_string()), (true, true), "{case}");
     }
     let start = Instant::now();
     let (mut tried, mut accepted, mut run) = (0, 0, 0);
-    while start.elapsed() < TIME_LIMIT {
+    while start.elapsed() < time_limit {
         let mut case = seeds.choose(&mut rng).unwrap().clone();
         for _ in 0..rng.random_range(1..4) {
             mutate(&mut case, &mut rng);
@@ -221,7 +225,7 @@ fn no_case_makes_it_panic() {
             text = mutate_bytes(&text, &mut rng);
         }
         let Ok((was_accepted, was_run)) = catch_unwind(AssertUnwindSafe(|| parse_and_run(&text))) else {
-            panic!("try {tried} of seed {SEED} panics: {text}");
+            panic!("try {tried} of seed {seed} panics: {text}");
         };
         tried += 1;
         accepted += u32::from(was_accepted);

@@ -6,6 +6,7 @@ use thiserror::Error;
 use crate::engine::config::{KvLoadFailurePolicy, SpeculativeConfig};
 use crate::engine::hash::PrefixCachingHashAlgo;
 use crate::engine::kv_cache::KvCacheSpec;
+use crate::engine::scheduler::RequestError;
 use crate::engine::{EngineConfig, EngineConfigError, SchedulingPolicy, SpecMethod};
 use crate::prompt::{LoraRequest, MmItem, PromptEmbeds, PromptExtras, TokenRuns};
 
@@ -343,6 +344,15 @@ impl Case {
             return Err(CaseError::Request {
                 id: twice[0].clone(),
                 problem: "two requests have this id; give each its own".into(),
+            });
+        }
+        let reports = |request: &&RequestCase| request.kv_cache_report_mode == Some(ReportMode::Full);
+        if !config.can_report_cached_blocks()
+            && let Some(request) = file.requests.iter().find(reports)
+        {
+            return Err(CaseError::Request {
+                id: request.id.clone(),
+                problem: RequestError::CannotReportCachedBlocks.to_string(),
             });
         }
         let requests = file

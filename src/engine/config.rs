@@ -203,6 +203,14 @@ impl EngineConfig {
         (scheduler_block_size, hash_block_size)
     }
 
+    /// Whether events can tell of hit blocks (`kv_cache_report_mode` "full"): vLLM looks for a hash
+    /// at each rank's part of a block, and ends with an error where there is none.
+    pub fn can_report_cached_blocks(&self) -> bool {
+        let (_, hash_block_size) = self.resolve_kv_cache_block_sizes();
+        !self.enable_kv_cache_events
+            || self.kv_cache_groups.iter().all(|spec| spec.block_size().is_multiple_of(hash_block_size))
+    }
+
     /// Checks what vLLM would refuse at start-up, or what could never run a request.
     ///
     /// # Errors

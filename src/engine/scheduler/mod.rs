@@ -45,6 +45,11 @@ pub enum RequestError {
          max_model_len ({max_model_len}); raise max_model_len or leave the request out"
     )]
     PromptTooLong { prompt_tokens: u32, max_model_len: u32 },
+    #[error(
+        "events of hit blocks do not work with blocks that are spread over ranks; leave \
+         kv_cache_report_mode out or set decode_context_parallel_size to 1"
+    )]
+    CannotReportCachedBlocks,
 }
 
 pub struct Scheduler {
@@ -247,6 +252,9 @@ impl Scheduler {
         }
         if prompt_tokens >= max_model_len {
             return Err(RequestError::PromptTooLong { prompt_tokens, max_model_len });
+        }
+        if request.report_cached_blocks && !self.config.can_report_cached_blocks() {
+            return Err(RequestError::CannotReportCachedBlocks);
         }
         // The context ends first, so no decision changes, and sums of counts do not overflow.
         let max_tokens = request.max_tokens.min(max_model_len);
