@@ -207,7 +207,8 @@ impl EngineConfig {
     /// at each rank's part of a block, and ends with an error where there is none.
     pub fn can_report_cached_blocks(&self) -> bool {
         let (_, hash_block_size) = self.resolve_kv_cache_block_sizes();
-        !self.enable_kv_cache_events
+        !self.enable_prefix_caching
+            || !self.enable_kv_cache_events
             || self.kv_cache_groups.iter().all(|spec| spec.block_size().is_multiple_of(hash_block_size))
     }
 
@@ -327,7 +328,8 @@ impl EngineConfig {
         }
         for spec in &self.kv_cache_groups {
             let block_size = self.group_block_size(spec);
-            if block_size % hash_block_size != 0 {
+            let is_hashed = self.enable_prefix_caching || self.kv_connector.is_some();
+            if is_hashed && block_size % hash_block_size != 0 {
                 return bad(
                     "prefix_match_unit",
                     format!("{hash_block_size} does not divide the block size {block_size}"),
