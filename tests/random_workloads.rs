@@ -85,8 +85,8 @@ fn request(rng: &mut ChaCha8Rng, index: u64, arrival_step: u64, has_connector: b
     // again and again, as its only token must be computed.
     let shared: u64 = rng.random_range(0..3);
     let prompt = json!([
-        [1000 * shared, rng.random_range(2..40)],
-        [100 * rng.random_range(0..3_u64), rng.random_range(0..20)]
+        [1000 * shared, if rng.random() { rng.random_range(2..40) } else { 17 }],
+        [100 * rng.random_range(0..3_u64), if rng.random() { rng.random_range(0..20) } else { 0 }]
     ]);
     let output_len = rng.random_range(1..30_u64);
     let output_start = 100_000 * (index + 1);

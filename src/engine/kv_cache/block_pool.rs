@@ -297,6 +297,9 @@ impl BlockPool {
         block_size: u32,
         group_id: u32,
     ) {
+        // The last block of a hit that ends inside it may have no hash yet; vLLM ends with an error.
+        let num_full_blocks = request.block_hashes.len() as u32 / (block_size / self.hash_block_size);
+        let num_cached_blocks = num_cached_blocks.min(num_full_blocks);
         if num_cached_blocks > 0 && self.kv_event_queue.is_some() {
             let range = StoredRange { first_block: 0, end_block: num_cached_blocks, block_size, group_id };
             self.queue_block_stored(request, &range, 0..num_cached_blocks);
