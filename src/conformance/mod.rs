@@ -11,6 +11,6 @@ mod log;
 mod model;
 mod run;
 
-pub use case::{Case, CaseError};
+pub use case::{Case, CaseError, CaseRequest};
 pub use compare::{Difference, first_difference};
 pub use run::{run_case, run_case_without_log};

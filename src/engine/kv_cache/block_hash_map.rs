@@ -88,6 +88,11 @@ impl BlockHashToBlockMap {
         self.duplicates.clear();
     }
 
+    /// Whether all lists of duplicates are in use and have a first block.
+    pub fn is_consistent(&self) -> bool {
+        self.duplicates.iter().all(|(hash, others)| !others.is_empty() && self.first.contains_key(hash))
+    }
+
     /// The number of hashes.
     pub fn len(&self) -> usize {
         self.num_hashes

@@ -1,6 +1,10 @@
 //! The pool of KV cache blocks and the prefix cache over them (`BlockPool` in
 //! `v1/core/block_pool.py`).
 
+mod invariants;
+#[cfg(test)]
+mod model_tests;
+
 use rustc_hash::FxHashMap;
 
 use super::block::{BlockHashWithGroupId, BlockId, KvCacheBlock, NULL_BLOCK};
@@ -302,6 +306,9 @@ impl BlockPool {
         block_size: u32,
         group_id: u32,
     ) {
+        // The last block of a hit that ends inside it may have no hash yet; vLLM ends with an error.
+        let num_full_blocks = request.block_hashes.len() as u32 / (block_size / self.hash_block_size);
+        let num_cached_blocks = num_cached_blocks.min(num_full_blocks);
         if num_cached_blocks > 0 && self.kv_event_queue.is_some() {
             let range = StoredRange { first_block: 0, end_block: num_cached_blocks, block_size, group_id };
             self.queue_block_stored(request, &range, 0..num_cached_blocks);
@@ -452,6 +459,7 @@ impl BlockPool {
             }
             let state = &mut self.blocks[block.index()];
             debug_assert_eq!(state.ref_cnt, 0);
+            debug_assert!(state.block_hash.is_none(), "block {block:?} is handed out with a hash");
             state.ref_cnt = 1;
             if let Some(residency) = &mut self.residency {
                 residency.on_block_allocated(block, self.now_ns);

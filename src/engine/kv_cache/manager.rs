@@ -261,7 +261,9 @@ impl KvCacheManager {
         };
         let required = self.coordinator.get_num_blocks_to_allocate(slot, &needed, hits);
         let free = i64::from(self.coordinator.block_pool.get_num_free_blocks());
-        if required + watermark_blocks > free - i64::from(args.reserved_blocks) {
+        if required + watermark_blocks > free - i64::from(args.reserved_blocks)
+            || !self.coordinator.can_allocate(slot, &needed, hits)
+        {
             return false;
         }
         if hits.iter().any(|group| !group.is_empty()) || args.num_external_computed_tokens > 0 {

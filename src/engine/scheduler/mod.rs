@@ -6,6 +6,7 @@
 //! it updates step N, and placeholders stand for the tokens that are not known yet.
 
 mod finish;
+mod invariants;
 mod kv_transfer;
 mod mamba_split;
 mod output;
@@ -44,6 +45,11 @@ pub enum RequestError {
          max_model_len ({max_model_len}); raise max_model_len or leave the request out"
     )]
     PromptTooLong { prompt_tokens: u32, max_model_len: u32 },
+    #[error(
+        "events of hit blocks do not work with blocks that are spread over ranks; leave \
+         kv_cache_report_mode out or set decode_context_parallel_size to 1"
+    )]
+    CannotReportCachedBlocks,
 }
 
 pub struct Scheduler {
@@ -87,6 +93,8 @@ pub struct Scheduler {
     skipped_kv_holding: Vec<RequestSlot>,
     scheduled_loras: Vec<u64>,
     stopped_running: Vec<RequestSlot>,
+    /// Debug builds: calls that [`Self::check_invariants`] is still left out of.
+    calls_until_check: usize,
 }
 
 /// Numbers of requests (`SchedulerStats`).
@@ -146,6 +154,7 @@ impl Scheduler {
             skipped_kv_holding: Vec::new(),
             scheduled_loras: Vec::new(),
             stopped_running: Vec::new(),
+            calls_until_check: 0,
             connector,
             config,
         })
@@ -246,6 +255,12 @@ impl Scheduler {
         if prompt_tokens >= max_model_len {
             return Err(RequestError::PromptTooLong { prompt_tokens, max_model_len });
         }
+        if request.report_cached_blocks && !self.config.can_report_cached_blocks() {
+            return Err(RequestError::CannotReportCachedBlocks);
+        }
+        // The context ends first, so no decision changes, and sums of counts do not overflow.
+        let max_tokens = request.max_tokens.min(max_model_len);
+        let request = NewRequest { max_tokens, ..request };
         let slot = self.requests.insert(Request::new(request, self.hasher.as_mut()));
         self.kv_cache_manager.ensure_slot(slot);
         self.waiting.add_request(slot, &self.requests[slot]);
@@ -274,6 +289,7 @@ impl Scheduler {
             self.sched_step_seq += 1;
         }
         self.update_after_schedule(output);
+        self.debug_check_invariants();
     }
 
     fn new_pass(&self) -> Pass {
