@@ -37,7 +37,7 @@ fn upper_end(bucket: usize) -> u64 {
         return bucket;
     }
     let shift = bucket / SUB_BUCKETS - 1;
-    ((bucket - shift * SUB_BUCKETS + 1) << shift) - 1
+    ((bucket - shift * SUB_BUCKETS) << shift) + ((1 << shift) - 1)
 }
 
 impl LogHistogram {

@@ -50,11 +50,11 @@ mod tests {
         let mut document = json!({"engine": {"block_size": 16}, "list": [1, {"a": 2}]});
         let set = |text: &str| text.to_owned();
         let overrides =
-            [set("engine.block_size=32"), set("engine.new.deep=yes"), set("list.1.a=[3, x]"), set("seed=7")];
+            [set("engine.block_size=32"), set("engine.new.deep=word"), set("list.1.a=[3, x]"), set("seed=7")];
         apply(&mut document, &overrides).unwrap();
         assert_eq!(
             document,
-            json!({"engine": {"block_size": 32, "new": {"deep": "yes"}}, "list": [1, {"a": [3, "x"]}], "seed": 7})
+            json!({"engine": {"block_size": 32, "new": {"deep": "word"}}, "list": [1, {"a": [3, "x"]}], "seed": 7})
         );
         assert!(apply(&mut document, &[set("engine.block_size")]).is_err());
         assert!(apply(&mut document, &[set("list.9=1")]).is_err());

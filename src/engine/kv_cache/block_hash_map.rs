@@ -88,9 +88,10 @@ impl BlockHashToBlockMap {
         self.duplicates.clear();
     }
 
-    /// Whether all lists of duplicates are in use and have a first block.
+    /// Whether all lists of duplicates are in use and have a first block, and hashes are counted right.
     pub fn is_consistent(&self) -> bool {
-        self.duplicates.iter().all(|(hash, others)| !others.is_empty() && self.first.contains_key(hash))
+        self.duplicates.iter().all(|(&hash, others)| !others.is_empty() && self.get_one_block(hash).is_some())
+            && self.first.iter().filter(|block| !block.is_null()).count() == self.num_hashes
     }
 
     /// The number of hashes.

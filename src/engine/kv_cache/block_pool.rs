@@ -459,7 +459,7 @@ impl BlockPool {
             }
             let state = &mut self.blocks[block.index()];
             debug_assert_eq!(state.ref_cnt, 0);
-            debug_assert!(state.block_hash.is_none(), "block {block:?} is handed out with a hash");
+            debug_assert!(!state.has_hash(), "block {block:?} is handed out with a hash");
             state.ref_cnt = 1;
             if let Some(residency) = &mut self.residency {
                 residency.on_block_allocated(block, self.now_ns);

@@ -31,7 +31,7 @@ impl BlockPool {
             num_pairs += self.check_hashes(block);
         }
         let others: usize = self.cached_block_hashes_by_block.values().map(Vec::len).sum();
-        let with_primary = self.blocks.iter().filter(|state| state.block_hash.is_some()).count();
+        let with_primary = self.blocks.iter().filter(|state| state.has_hash()).count();
         assert_eq!(with_primary + others, num_pairs, "a block has a second hash and no first");
         // The hashes of a block are distinct and all in the map, so equal numbers are equal sets.
         assert_eq!(self.num_cached_pairs(), num_pairs, "the map names a block that lacks the hash");
@@ -45,8 +45,8 @@ impl BlockPool {
     fn check_hashes(&self, block: BlockId) -> usize {
         let state = &self.blocks[block.index()];
         let has_tokens = state.block_hash_num_tokens > 0;
-        assert_eq!(has_tokens, state.block_hash.is_some(), "{block:?} has tokens when it has a hash");
-        let Some(primary) = state.block_hash else { return 0 };
+        assert_eq!(has_tokens, state.has_hash(), "{block:?} has tokens when it has a hash");
+        let Some(primary) = state.block_hash() else { return 0 };
         assert!(!block.is_null(), "the null block has a hash");
         let others = self.cached_block_hashes_by_block.get(&block).map_or(&[][..], Vec::as_slice);
         let mut keys = vec![primary];
@@ -101,7 +101,7 @@ mod tests {
     #[should_panic = "BlockId(1) is free when nobody holds it"]
     fn a_held_block_in_the_free_queue_is_found() {
         let (mut pool, holders) = pool();
-        pool.free_block_queue.append(BlockId(1));
+        pool.free_block_queue.append_n(std::iter::once(BlockId(1)));
         pool.check_invariants(&holders);
     }
 

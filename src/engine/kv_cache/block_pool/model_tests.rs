@@ -465,7 +465,7 @@ impl World {
             let state = &pool.blocks[id as usize];
             let others = pool.cached_block_hashes_by_block.get(&BlockId(id)).into_iter().flatten();
             let key = |key: &BlockHashWithGroupId| (key.hash, key.group_id);
-            let hashes: Vec<Key> = state.block_hash.iter().chain(others).map(key).collect();
+            let hashes: Vec<Key> = state.block_hash().iter().chain(others).map(key).collect();
             let seen = (state.ref_cnt, state.block_hash_num_tokens, hashes);
             assert_eq!(seen, (expected.ref_cnt, expected.num_tokens, expected.hashes.clone()), "block {id}");
         }
