@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use kvsim::conformance::{Case, run_case};
+use kvsim::conformance::{Case, CaseError, run_case};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -233,4 +233,28 @@ fn no_case_makes_it_panic() {
     }
     eprintln!("{tried} cases tried, {accepted} accepted, {run} run");
     assert!(run > 20, "hardly anything was run: {run} of {tried}");
+}
+
+#[test]
+fn what_cannot_end_or_fit_is_an_error() {
+    let with = |path: &str, value: Value| {
+        let mut case = seeds()[0].clone();
+        *case.pointer_mut(path).unwrap() = value;
+        case.to_string()
+    };
+    let refused = |path, value| Case::parse(&with(path, value)).unwrap_err().to_string();
+    assert!(refused("/engine/num_gpu_blocks", u32::MAX.into()).starts_with("engine.num_gpu_blocks"));
+    assert!(refused("/requests/0/prompt/0/1", u32::MAX.into()).contains("tokens together"));
+    assert!(refused("/requests/3/prompt_embeds/dim", u32::MAX.into()).contains("elements"));
+    // 40 blocks of 4 tokens never hold a prompt of 200.
+    let mut case: Value = serde_json::from_str(&with("/engine/max_model_len", 300.into())).unwrap();
+    case["requests"][0]["prompt"][0][1] = 200.into();
+    let error = run_case(&Case::parse(&case.to_string()).unwrap()).unwrap_err();
+    let CaseError::Stuck { unfinished, .. } = error else { panic!("{error}") };
+    assert_eq!(unfinished[0], "a");
+    // A far arrival costs nothing.
+    let parsed = Case::parse(&with("/requests/3/arrival_step", (1_u64 << 50).into())).unwrap();
+    assert!(
+        run_case(&parsed).unwrap().contains(&format!("{{\"step\":{},\"kind\":\"schedule\"", 1_u64 << 50))
+    );
 }

@@ -329,7 +329,7 @@ impl EngineConfig {
         for spec in &self.kv_cache_groups {
             let block_size = self.group_block_size(spec);
             let is_hashed = self.enable_prefix_caching || self.kv_connector.is_some();
-            if is_hashed && block_size % hash_block_size != 0 {
+            if is_hashed && !block_size.is_multiple_of(hash_block_size) {
                 return bad(
                     "prefix_match_unit",
                     format!("{hash_block_size} does not divide the block size {block_size}"),
