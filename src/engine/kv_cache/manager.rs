@@ -40,16 +40,6 @@ pub struct AllocateSlots {
     pub has_scheduled_reqs: bool,
 }
 
-impl AllocateSlots {
-    /// The request brings hits or loads, or must pass a gate.
-    fn is_admission(&self) -> bool {
-        self.takes_hit
-            || self.num_external_computed_tokens > 0
-            || self.full_sequence_must_fit
-            || self.delay_cache_blocks
-    }
-}
-
 #[derive(Clone, Debug)]
 pub struct KvCacheManager {
     coordinator: KvCacheCoordinator,
@@ -215,7 +205,8 @@ impl KvCacheManager {
         for group in &mut self.new_blocks {
             group.clear();
         }
-        if !args.is_admission() && self.has_slots(request, slot, args) {
+        // An admission has gates to pass, even if it holds all its blocks.
+        if request.status == RequestStatus::Running && self.has_slots(request, slot, args) {
             return true;
         }
         let num_local_computed_tokens = request.num_computed_tokens + args.num_new_computed_tokens;
