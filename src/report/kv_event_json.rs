@@ -48,7 +48,7 @@ fn push_stored(line: &mut String, stored: &BlockStored, scheduler: &Scheduler, a
         let _ = write!(line, "[{},{}]", run.start, run.len);
     });
     let _ = write!(line, ",\"block_size\":{},\"lora_id\":", stored.block_size);
-    option(line, stored.lora_id, |line, id| number(line, id));
+    option(line, stored.lora_id, number);
     line.push_str(",\"lora_name\":");
     option(line, stored.lora_name.as_ref(), |line, name| string(line, name));
     let _ = write!(line, ",\"medium\":\"{MEDIUM_GPU}\",\"extra_keys\":");
@@ -64,12 +64,12 @@ fn push_stored(line: &mut String, stored: &BlockStored, scheduler: &Scheduler, a
         stored.group_idx,
         spec.kind()
     );
-    option(line, spec.sliding_window(), |line, window| number(line, window));
+    option(line, spec.sliding_window(), number);
     line.push_str(",\"session_id\":");
     option(line, stored.session_id.as_ref(), |line, id| string(line, id));
     line.push_str(",\"lookahead_token_ids\":");
     option(line, stored.lookahead_token_ids.as_ref(), |line, blocks| {
-        list(line, blocks, |line, tokens| numbers(line, tokens));
+        list(line, blocks, numbers);
     });
     line.push('}');
 }

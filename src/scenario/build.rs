@@ -262,7 +262,7 @@ impl Scenario {
         let config_error = |error: ConfigError| ScenarioError::new(&self.source.path, error);
         match &self.file.workload {
             WorkloadSection::Chat(chat) => {
-                Ok(Box::new(Chat::new(chat.clone(), self.seed()).map_err(config_error)?))
+                Ok(Box::new(Chat::new((**chat).clone(), self.seed()).map_err(config_error)?))
             }
             WorkloadSection::Trace(config) => {
                 let path = self.trace_path()?.unwrap_or_default();

@@ -43,7 +43,7 @@ pub enum WorkloadSection {
     /// A recorded trace.
     Trace(TraceConfig),
     /// Generated chat sessions.
-    Chat(ChatConfig),
+    Chat(Box<ChatConfig>),
 }
 
 /// A cost model other than the GPU's.

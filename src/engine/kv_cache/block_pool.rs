@@ -64,12 +64,18 @@ pub enum PoolChange {
     Clear,
 }
 
-/// Token range of blocks under one event.
-struct StoredRange {
-    first_block: u32,
-    end_block: u32,
-    block_size: u32,
-    group_id: u32,
+/// Blocks of a request that have become full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FullBlocks {
+    /// The first of them.
+    pub num_cached_blocks: u32,
+    /// One past the last.
+    pub num_full_blocks: u32,
+    /// In tokens, over all ranks.
+    pub block_size: u32,
+    pub group_id: u32,
+    /// Which of them to hash.
+    pub mask: BlockMask,
 }
 
 #[derive(Clone, Debug)]
@@ -255,18 +261,10 @@ impl BlockPool {
         true
     }
 
-    /// Gives the blocks `num_cached_blocks..num_full_blocks` of a request their hashes, so that
-    /// others can hit them, and queues the event for it.
-    pub(super) fn cache_full_blocks(
-        &mut self,
-        request: &Request,
-        blocks: &[BlockId],
-        num_cached_blocks: u32,
-        num_full_blocks: u32,
-        block_size: u32,
-        group_id: u32,
-        mask: BlockMask,
-    ) {
+    /// Gives full blocks of a request, whose table is `blocks`, their hashes, so that others can hit
+    /// them, and queues the event for it.
+    pub(super) fn cache_full_blocks(&mut self, request: &Request, blocks: &[BlockId], full: &FullBlocks) {
+        let FullBlocks { num_cached_blocks, num_full_blocks, block_size, group_id, mask } = *full;
         if num_cached_blocks >= num_full_blocks {
             return;
         }
@@ -287,13 +285,7 @@ impl BlockPool {
         if self.kv_event_queue.is_some() {
             let stored = (num_cached_blocks..num_full_blocks)
                 .filter(|&index| !blocks[index as usize].is_null() && mask.reachable(index));
-            let range = StoredRange {
-                first_block: num_cached_blocks,
-                end_block: num_full_blocks,
-                block_size,
-                group_id,
-            };
-            self.queue_block_stored(request, &range, stored);
+            self.queue_block_stored(request, full, stored);
         }
     }
 
@@ -310,7 +302,13 @@ impl BlockPool {
         let num_full_blocks = request.block_hashes.len() as u32 / (block_size / self.hash_block_size);
         let num_cached_blocks = num_cached_blocks.min(num_full_blocks);
         if num_cached_blocks > 0 && self.kv_event_queue.is_some() {
-            let range = StoredRange { first_block: 0, end_block: num_cached_blocks, block_size, group_id };
+            let range = FullBlocks {
+                num_cached_blocks: 0,
+                num_full_blocks: num_cached_blocks,
+                block_size,
+                group_id,
+                mask: BlockMask::All,
+            };
             self.queue_block_stored(request, &range, 0..num_cached_blocks);
         }
     }
@@ -318,7 +316,7 @@ impl BlockPool {
     fn queue_block_stored(
         &mut self,
         request: &Request,
-        range: &StoredRange,
+        range: &FullBlocks,
         stored: impl Iterator<Item = u32>,
     ) {
         let Some(queue) = &mut self.kv_event_queue else { return };
@@ -326,11 +324,11 @@ impl BlockPool {
         let hash_of = |index: u32| request.block_hashes[((index + 1) * scale - 1) as usize];
         let lookahead = self.num_hash_lookahead_tokens;
         let mut event = BlockStored::new(request, range.block_size, range.group_id, lookahead);
-        event.parent_block_hash = range.first_block.checked_sub(1).map(hash_of);
+        event.parent_block_hash = range.num_cached_blocks.checked_sub(1).map(hash_of);
         event.set_token_ids(
             request,
-            range.first_block * range.block_size,
-            range.end_block * range.block_size,
+            range.num_cached_blocks * range.block_size,
+            range.num_full_blocks * range.block_size,
         );
         for index in stored {
             let start = index * range.block_size;

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::{BlockHashWithGroupId, BlockId, BlockMask, BlockPool, BlockPoolConfig, NULL_BLOCK, PoolChange};
+use super::{
+    BlockHashWithGroupId, BlockId, BlockMask, BlockPool, BlockPoolConfig, FullBlocks, NULL_BLOCK, PoolChange,
+};
 use crate::engine::hash::{BlockHash, RequestBlockHasher};
 use crate::engine::kv_events::{BlockStored, KvCacheEvent};
 use crate::engine::request::{NewRequest, Request};
@@ -335,7 +337,14 @@ impl World {
         let num_hashed = request.block_hashes.len() as u32 * HASH_BLOCK_SIZE / table.block_size();
         let end = num_hashed.min(table.blocks.len() as u32);
         let (start, size, group) = (table.num_cached, table.block_size(), table.group);
-        self.pool.cache_full_blocks(request, &table.blocks, start, end, size, group, mask);
+        let full = FullBlocks {
+            num_cached_blocks: start,
+            num_full_blocks: end,
+            block_size: size,
+            group_id: group,
+            mask,
+        };
+        self.pool.cache_full_blocks(request, &table.blocks, &full);
         if start < end {
             self.model.cache_full_blocks(request, table, end, kept);
             table.num_cached = end;

@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 
 use super::NULL_BLOCK;
 use super::block::BlockId;
-use super::block_pool::{BlockMask, BlockPool};
+use super::block_pool::{BlockMask, BlockPool, FullBlocks};
 use super::spec::KvCacheSpec;
 use crate::engine::config::EngineConfig;
 use crate::engine::hash::BlockHash;
@@ -353,15 +353,14 @@ impl SingleTypeKvCacheManager {
         }
         let mask = self.reachable_block_mask();
         let state = &mut self.requests[slot.index()];
-        pool.cache_full_blocks(
-            request,
-            &state.blocks,
+        let full = FullBlocks {
             num_cached_blocks,
             num_full_blocks,
-            self.block_size,
-            self.kv_cache_group_id,
+            block_size: self.block_size,
+            group_id: self.kv_cache_group_id,
             mask,
-        );
+        };
+        pool.cache_full_blocks(request, &state.blocks, &full);
         state.num_cached_block = Some(num_full_blocks);
     }
 
