@@ -32,13 +32,14 @@ struct Tally {
 #[derive(Default)]
 struct Hitless {
     may_read: u64,
-    longer_than_a_block: u64,
+    longer_than_a_hit: u64,
     sharing: u64,
 }
 
 pub(super) struct Collector {
     num_gpu_blocks: u32,
     block_size: u32,
+    enable_prefix_caching: bool,
     pub timeseries: Timeseries,
     moving: CachingMetrics,
     prefix_cache: PrefixCacheStats,
@@ -72,6 +73,7 @@ impl Collector {
         Self {
             num_gpu_blocks: info.num_gpu_blocks,
             block_size: info.block_size_tokens,
+            enable_prefix_caching: info.enable_prefix_caching,
             timeseries: Timeseries::new(),
             moving: CachingMetrics::default(),
             prefix_cache: PrefixCacheStats::default(),
@@ -140,7 +142,7 @@ impl Collector {
         self.ttft_ns.extend(request.first_token.map(|at| at.since(request.arrival).as_ns()));
         self.tpot_ns.extend(tpot_ns(request));
         self.timeseries.on_request(request.finished);
-        if !request.skip_reading_prefix_cache {
+        if self.enable_prefix_caching && !request.skip_reading_prefix_cache {
             let turn = (request.turn as usize).min(LAST_TURN);
             if self.by_turn.len() <= turn {
                 self.by_turn.resize(turn + 1, Tally::default());
@@ -152,8 +154,7 @@ impl Collector {
                 tally.hits += u64::from(request.num_local_cached_tokens);
             }
             self.hitless.may_read += 1;
-            // The last token is always computed, so a block must end before it.
-            self.hitless.longer_than_a_block += u64::from(request.num_prompt_tokens > self.block_size);
+            self.hitless.longer_than_a_hit += u64::from(request.is_longer_than_a_hit);
             self.hitless.sharing += u64::from(request.shares_first_block);
         }
     }
@@ -176,20 +177,20 @@ impl Collector {
         self.requests.preemptions += u64::from(num_preempted);
     }
 
-    fn zero_hits_because(&self, enable_prefix_caching: bool) -> Option<&'static str> {
+    fn zero_hits_because(&self) -> Option<&'static str> {
         let hitless = &self.hitless;
         if self.prefix_cache.hits > 0 {
             None
         } else if self.requests.finished == 0 {
             Some("no request ended")
-        } else if !enable_prefix_caching {
+        } else if !self.enable_prefix_caching {
             Some("prefix caching is off (enable_prefix_caching: false)")
         } else if hitless.may_read == 0 {
             Some("not read: every request skips the lookup (prompt logprobs)")
-        } else if hitless.longer_than_a_block == 0 {
+        } else if hitless.longer_than_a_hit == 0 {
             Some("too short: no prompt is longer than a block, and the last token is always computed")
         } else if hitless.sharing == 0 {
-            Some("nothing shared: no two prompts begin with the same full block")
+            Some("nothing shared: no prompt longer than a block begins with the same block as one before it")
         } else {
             Some(
                 "shared blocks were not there any more, or not there yet, when they were asked for: \
@@ -230,6 +231,7 @@ impl Collector {
                 requests_per_s: per_s(self.requests.finished),
                 prompt_tokens_per_s: per_s(self.tokens.prompt_tokens),
                 output_tokens_per_s: per_s(self.tokens.output_tokens),
+                total_tokens_per_s: per_s(self.tokens.prompt_tokens + self.tokens.output_tokens),
             },
             latency: Latency {
                 queue: LatencyMs::of_ns(&mut self.queue_ns),
@@ -244,7 +246,7 @@ impl Collector {
                     self.moving.aggregated_query_total,
                     self.moving.aggregated_query_hit,
                 ),
-                zero_hits_because: self.zero_hits_because(info.enable_prefix_caching),
+                zero_hits_because: self.zero_hits_because(),
                 by_turn: self
                     .by_turn
                     .iter()

@@ -14,6 +14,8 @@ pub enum ReportError {
         path.display()
     )]
     NotAReport { path: PathBuf },
+    #[error("another run is writing {}; wait for its end, or choose another folder with --out", path.display())]
+    Busy { path: PathBuf },
     #[error("cannot draw {}: {message}", path.display())]
     Draw { path: PathBuf, message: String },
 }

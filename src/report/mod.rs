@@ -22,3 +22,6 @@ pub use manifest::TraceInfo;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;
 pub use terminal::terminal_table;
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,13 @@
 //! `hit_rate.svg` and `kv_usage.svg`.
 
-use std::path::Path;
-
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::ReportError;
 use super::timeseries::Timeseries;
 
-const SIZE: (u32, u32) = (960, 480);
+const WIDTH: u32 = 960;
+const HEIGHT: u32 = 480;
 // Okabe and Ito's colours, which the colour-blind can tell apart.
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(213, 94, 0);
@@ -17,6 +16,7 @@ const INK: RGBColor = RGBColor(51, 51, 51);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type DrawError<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
 
 struct Line<'a> {
     label: &'a str,
@@ -26,7 +26,7 @@ struct Line<'a> {
 }
 
 /// Share of looked-up tokens that were found, over time.
-pub(super) fn hit_rate(path: &Path, name: &str, series: &Timeseries) -> Result<(), ReportError> {
+pub(super) fn hit_rate(name: &str, series: &Timeseries) -> Result<String, ReportError> {
     let (mut queries, mut hits) = (0, 0);
     let mut lines = [
         Line { label: "in each bin", color: GREEN, width: 1, points: Vec::new() },
@@ -49,19 +49,14 @@ pub(super) fn hit_rate(path: &Path, name: &str, series: &Timeseries) -> Result<(
     // Where the lines at the end leave room.
     let legend =
         if 2 * hits > queries { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
-    draw(path, |area| {
-        let title = format!("{name}: prefix cache hit rate");
+    let title = format!("{name}: prefix cache hit rate");
+    draw("hit_rate.svg", &title, HEIGHT, |area| {
         chart(area, &title, "hit tokens, %", Some(100.0), &lines, legend)
     })
 }
 
 /// Share of blocks that requests hold, and how many requests run and wait, over time.
-pub(super) fn kv_usage(
-    path: &Path,
-    name: &str,
-    series: &Timeseries,
-    num_gpu_blocks: u32,
-) -> Result<(), ReportError> {
+pub(super) fn kv_usage(name: &str, series: &Timeseries, num_gpu_blocks: u32) -> Result<String, ReportError> {
     let blocks = f64::from(num_gpu_blocks - 1);
     let line = |label, color, value: &dyn Fn(&super::timeseries::Bin) -> f64| Line {
         label,
@@ -70,15 +65,17 @@ pub(super) fn kv_usage(
         points: bins(series).map(|(at_s, bin)| (at_s, value(bin))).collect(),
     };
     let usage = [line("blocks held by requests", BLUE, &|bin| 100.0 * f64::from(bin.used_blocks) / blocks)];
-    let requests = [
-        line("running", GREEN, &|bin| f64::from(bin.running)),
-        line("waiting", ORANGE, &|bin| f64::from(bin.waiting)),
-    ];
-    draw(path, |area| {
-        let (top, bottom) = area.split_vertically(50.percent_height());
-        let title = format!("{name}: KV cache in use, of {num_gpu_blocks} blocks");
-        chart(&top, &title, "blocks, %", Some(100.0), &usage, SeriesLabelPosition::UpperRight)?;
-        chart(&bottom, "requests", "requests", None, &requests, SeriesLabelPosition::UpperRight)
+    // Apart, because a queue can be a hundred times as long as the batch.
+    let running = [line("running", GREEN, &|bin| f64::from(bin.running))];
+    let waiting = [line("waiting", ORANGE, &|bin| f64::from(bin.waiting))];
+    let title = format!("{name}: KV cache in use, of {num_gpu_blocks} blocks");
+    draw("kv_usage.svg", &title, 3 * HEIGHT / 2, |area| {
+        let legend = SeriesLabelPosition::UpperRight;
+        let (top, rest) = area.split_vertically(HEIGHT / 2);
+        let (middle, bottom) = rest.split_vertically(HEIGHT / 2);
+        chart(&top, &title, "blocks held by requests, %", Some(100.0), &usage, legend.clone())?;
+        chart(&middle, "Running requests", "requests", None, &running, legend.clone())?;
+        chart(&bottom, "Waiting requests", "requests", None, &waiting, legend)
     })
 }
 
@@ -88,15 +85,27 @@ fn bins(series: &Timeseries) -> impl Iterator<Item = (f64, &super::timeseries::B
     series.bins().iter().enumerate().map(move |(index, bin)| ((index + 1) as f64 * width_s, bin))
 }
 
-fn draw<'a, E: std::fmt::Display>(
-    path: &'a Path,
-    content: impl FnOnce(&Area<'a>) -> Result<(), E>,
-) -> Result<(), ReportError> {
-    let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    let failed = |message: String| ReportError::Draw { path: path.to_owned(), message };
-    area.fill(&WHITE).map_err(|error| failed(error.to_string()))?;
-    content(&area).map_err(|error| failed(error.to_string()))?;
-    area.present().map_err(|error| failed(error.to_string()))
+/// The text of an SVG that screen readers announce by its title.
+fn draw(
+    file_name: &'static str,
+    title: &str,
+    height: u32,
+    content: impl for<'a> FnOnce(&Area<'a>) -> Result<(), DrawError<'a>>,
+) -> Result<String, ReportError> {
+    let mut svg = String::new();
+    let failed = |message: String| ReportError::Draw { path: file_name.into(), message };
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        area.fill(&WHITE).map_err(|error| failed(error.to_string()))?;
+        content(&area).map_err(|error| failed(error.to_string()))?;
+        area.present().map_err(|error| failed(error.to_string()))?;
+    }
+    let title = title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    Ok(svg.replacen("<svg ", "<svg role=\"img\" ", 1).replacen(
+        ">\n",
+        &format!(">\n<title>{title}</title>\n"),
+        1,
+    ))
 }
 
 fn chart<'a>(
@@ -106,7 +115,7 @@ fn chart<'a>(
     y_max: Option<f64>,
     lines: &[Line<'_>],
     legend: SeriesLabelPosition,
-) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
+) -> Result<(), DrawError<'a>> {
     let all = || lines.iter().flat_map(|line| &line.points);
     let x_max = all().map(|point| point.0).fold(1.0, f64::max);
     let y_max = y_max.unwrap_or_else(|| all().map(|point| point.1).fold(1.0, f64::max) * 1.1);
@@ -136,6 +145,10 @@ fn chart<'a>(
             .draw_series(LineSeries::new(line.points.iter().copied(), style))?
             .label(line.label)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+    }
+    if lines.len() == 1 {
+        // The axis names it.
+        return Ok(());
     }
     chart
         .configure_series_labels()

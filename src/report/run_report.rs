@@ -86,13 +86,9 @@ impl RunReport {
         let series = &self.collector.timeseries;
         let csv_path = self.folder.file("timeseries.csv");
         series.write(&csv_path).map_err(|error| ReportError::write(&csv_path)(csv_error(error)))?;
-        plots::hit_rate(&self.folder.file("hit_rate.svg"), &self.info.name, series)?;
-        plots::kv_usage(
-            &self.folder.file("kv_usage.svg"),
-            &self.info.name,
-            series,
-            self.info.num_gpu_blocks,
-        )?;
+        self.folder.write("hit_rate.svg", &plots::hit_rate(&self.info.name, series)?)?;
+        let kv_usage = plots::kv_usage(&self.info.name, series, self.info.num_gpu_blocks)?;
+        self.folder.write("kv_usage.svg", &kv_usage)?;
         let manifest =
             Manifest::new(&self.info.name, self.info.seed, &self.info.scenario, self.info.trace.as_ref());
         self.folder.write("summary.json", &pretty(&summary))?;

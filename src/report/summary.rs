@@ -56,6 +56,8 @@ pub struct Throughput {
     pub requests_per_s: f64,
     pub prompt_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
+    /// Prompt and output together.
+    pub total_tokens_per_s: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -45,25 +45,26 @@ pub fn terminal_table(summary: &RunSummary) -> String {
         row("external hit rate", hit_rate(&external.total));
     }
     for (name, latency) in [
-        ("queue ms", &summary.latency.queue),
-        ("TTFT ms", &summary.latency.ttft),
-        ("TPOT ms", &summary.latency.tpot),
-        ("E2E ms", &summary.latency.e2e),
+        ("queue", &summary.latency.queue),
+        ("TTFT", &summary.latency.ttft),
+        ("TPOT", &summary.latency.tpot),
+        ("E2E", &summary.latency.e2e),
     ] {
-        row(name, percentiles(latency));
+        let (unit, ms) = if latency.max_ms < 100_000.0 { ("ms", 1.0) } else { ("s", 1_000.0) };
+        row(&format!("{name} {unit}"), percentiles(latency, ms));
     }
     let kv = &summary.kv_cache;
     row(
         "KV cache",
         format!(
-            "{} blocks of {} tokens, in use {:.1} % (peak {:.1} %), {} evictions",
+            "{} blocks of {} tokens, in use {:.1} % (peak {:.1} %)",
             kv.num_gpu_blocks,
             kv.block_size_tokens,
             100.0 * kv.usage_mean,
-            100.0 * kv.usage_peak,
-            kv.evictions
+            100.0 * kv.usage_peak
         ),
     );
+    row("evictions", kv.evictions.to_string());
     let steps = &summary.steps;
     row(
         "steps",
@@ -90,16 +91,20 @@ pub fn terminal_table(summary: &RunSummary) -> String {
     if resets.done + resets.refused > 0 {
         row("resets", format!("{} done, {} refused", resets.done, resets.refused));
     }
-    table.to_string()
+    table.trim_fmt()
 }
 
 fn hit_rate(rate: &HitRate) -> String {
     format!("{:.2} % ({} of {} tokens)", 100.0 * rate.hit_rate, rate.hits_tokens, rate.queries_tokens)
 }
 
-fn percentiles(latency: &LatencyMs) -> String {
+/// In units of `ms` milliseconds.
+fn percentiles(latency: &LatencyMs, ms: f64) -> String {
     format!(
         "mean {:.1}, p50 {:.1}, p90 {:.1}, p99 {:.1}",
-        latency.mean_ms, latency.p50_ms, latency.p90_ms, latency.p99_ms
+        latency.mean_ms / ms,
+        latency.p50_ms / ms,
+        latency.p90_ms / ms,
+        latency.p99_ms / ms
     )
 }

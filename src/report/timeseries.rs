@@ -109,7 +109,8 @@ impl Timeseries {
 
     pub fn on_step(&mut self, step: &StepRecord, num_gpu_blocks: u32, moving: &CachingMetrics) {
         let bin = self.bin(step.finished_at);
-        bin.steps += 1;
+        // A step can compute nothing and only say who has ended.
+        bin.steps += u64::from(step.num_scheduled_requests > 0);
         bin.prefill_tokens += u64::from(step.num_prefill_tokens);
         bin.decode_tokens += u64::from(step.num_decode_tokens);
         bin.queries_tokens += step.prefix_cache.queries;
@@ -195,7 +196,12 @@ mod tests {
     #[test]
     fn a_bin_without_steps_keeps_how_things_stood() {
         let mut series = Timeseries::new();
-        let step = StepRecord { num_running: 5, num_free_blocks: 1, ..StepRecord::default() };
+        let step = StepRecord {
+            num_scheduled_requests: 5,
+            num_running: 5,
+            num_free_blocks: 1,
+            ..StepRecord::default()
+        };
         series.on_step(&step, 10, &CachingMetrics::default());
         series.on_request(SimTime(2_500_000_000));
         let running: Vec<_> = series.bins().iter().map(|bin| (bin.steps, bin.running)).collect();

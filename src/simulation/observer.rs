@@ -31,7 +31,9 @@ pub struct RequestRecord {
     pub finish_reason: FinishReason,
     /// It was told not to look into the cache.
     pub skip_reading_prefix_cache: bool,
-    /// A request before it began with the same full block.
+    /// Its prompt is longer than the shortest hit: the last token is always computed.
+    pub is_longer_than_a_hit: bool,
+    /// It is, and a request before it began with the same tokens as far as the shortest hit goes.
     pub shares_first_block: bool,
 }
 

@@ -19,7 +19,7 @@ use crate::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
     Scheduler, SchedulerOutput,
 };
-use crate::engine::{FinishReason, NewRequest};
+use crate::engine::{FinishReason, NewRequest, RequestSlot};
 use crate::prompt::{PromptExtras, TokenRuns};
 use crate::units::SimTime;
 use crate::workload::{Arrival, RequestSpec, rng};
@@ -65,6 +65,7 @@ struct RequestMeta {
     turn: u32,
     arrival: SimTime,
     skip_reading_prefix_cache: bool,
+    is_longer_than_a_hit: bool,
     shares_first_block: bool,
 }
 
@@ -103,7 +104,7 @@ pub struct Replica {
     num_steps: u64,
     /// By the engine's slot.
     live: Vec<Option<Live>>,
-    /// Hashes of the first blocks of all prompts so far.
+    /// Hashes of all prompts so far, as far as the shortest hit goes.
     first_hashes: FxHashSet<BlockHash>,
     shape: StepShape,
     outputs: EngineCoreOutputs,
@@ -152,8 +153,9 @@ impl Replica {
             skip_reading_prefix_cache: request.skip_reading_prefix_cache,
             ..NewRequest::default()
         })?;
-        let first_hash = self.scheduler.request(slot, index).and_then(|request| request.block_hashes.first());
-        let shares_first_block = first_hash.is_some_and(|&hash| !self.first_hashes.insert(hash));
+        let hit_tokens = self.scheduler.kv_cache_manager().cache_hit_alignment_tokens();
+        let is_longer_than_a_hit = num_prompt_tokens > hit_tokens;
+        let shares_first_block = self.has_known_beginning(slot, index, hit_tokens) && is_longer_than_a_hit;
         if self.live.len() <= slot.index() {
             self.live.resize_with(slot.index() + 1, || None);
         }
@@ -165,6 +167,7 @@ impl Replica {
                 turn: request.turn,
                 arrival: at,
                 skip_reading_prefix_cache: request.skip_reading_prefix_cache,
+                is_longer_than_a_hit,
                 shares_first_block,
             },
             num_prompt_tokens,
@@ -177,6 +180,15 @@ impl Replica {
             rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
         });
         Ok(())
+    }
+
+    /// Whether a prompt before began with the same `num_tokens`; this one is known from now on.
+    fn has_known_beginning(&mut self, slot: RequestSlot, id: u64, num_tokens: u32) -> bool {
+        let num_hashes = num_tokens / self.scheduler.kv_cache_manager().block_pool().hash_block_size();
+        // A hash stands for its block and all before it.
+        let last = (num_hashes as usize).saturating_sub(1);
+        let hash = self.scheduler.request(slot, id).and_then(|request| request.block_hashes.get(last));
+        hash.is_some_and(|&hash| !self.first_hashes.insert(hash))
     }
 
     /// Empties the prefix cache; see [`Scheduler::reset_prefix_cache`].
@@ -403,6 +415,7 @@ fn request_record(live: &Live, finished: &FinishedRequest, now: SimTime) -> Requ
         num_preemptions: finished.num_preemptions,
         finish_reason: finished.status.finish_reason().unwrap_or(FinishReason::Length),
         skip_reading_prefix_cache: live.spec.skip_reading_prefix_cache,
+        is_longer_than_a_hit: live.spec.is_longer_than_a_hit,
         shares_first_block: live.spec.shares_first_block,
     }
 }

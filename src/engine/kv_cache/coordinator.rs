@@ -75,7 +75,7 @@ impl KvCacheCoordinator {
         self.managers.len() > 1
     }
 
-    fn cache_hit_alignment_tokens(&self) -> u32 {
+    pub fn cache_hit_alignment_tokens(&self) -> u32 {
         if self.enable_partial_hash_hits { self.hash_block_size } else { self.scheduler_block_size }
     }
 

@@ -95,6 +95,11 @@ impl KvCacheManager {
         self.coordinator.enable_partial_hash_hits
     }
 
+    /// Hits are multiples of so many tokens.
+    pub fn cache_hit_alignment_tokens(&self) -> u32 {
+        self.coordinator.cache_hit_alignment_tokens()
+    }
+
     pub fn num_groups(&self) -> usize {
         self.coordinator.managers.len()
     }

@@ -1,0 +1,276 @@
+//! Whole reports of runs that are small enough to be worked out by hand.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::collector::Collector;
+use super::manifest::MANIFEST;
+use super::*;
+use crate::cost::{ConstantCost, CostModel};
+use crate::engine::hash::RequestBlockHasher;
+use crate::engine::scheduler::Scheduler;
+use crate::engine::{EngineConfig, FinishReason};
+use crate::simulation::{Replica, ReplicaConfig, RequestRecord, Simulation};
+use crate::units::SimTime;
+use crate::workload::trace::{Trace, TraceConfig, TraceFormat};
+
+/// Two prompts that share 512 of 600 tokens.
+const SHARING: &str = r#"{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}
+{"timestamp": 10, "input_length": 600, "output_length": 1, "hash_ids": [1, 3]}
+"#;
+
+fn config() -> EngineConfig {
+    EngineConfig {
+        async_scheduling: false,
+        num_gpu_blocks: 101,
+        max_model_len: 1_024,
+        kv_cache_metrics: true,
+        ..EngineConfig::default()
+    }
+}
+
+fn info(config: &EngineConfig) -> RunInfo {
+    RunInfo {
+        name: "tiny".into(),
+        seed: 7,
+        scenario: r#"{"name": "tiny"}"#.into(),
+        trace: None,
+        model: "a model".into(),
+        gpu: "a GPU".into(),
+        tensor_parallel_size: 1,
+        num_gpu_blocks: config.num_gpu_blocks,
+        block_size_tokens: config.block_size,
+        enable_prefix_caching: config.enable_prefix_caching,
+        kv_events: false,
+        tenants: Vec::new(),
+    }
+}
+
+/// A step takes 1 ms and 1 us per token.
+fn simulation(config: EngineConfig, rows: &str) -> Simulation {
+    let trace = TraceConfig {
+        path: "tiny.jsonl".into(),
+        format: TraceFormat::Mooncake,
+        hash_id_tokens: None,
+        max_requests: None,
+        rate_scale: 1.0,
+    };
+    let workload = Trace::new(Box::new(std::io::Cursor::new(rows.to_owned())), &trace).unwrap();
+    let scheduler = Scheduler::new(config, Some(RequestBlockHasher::identity(16, 0)), None).unwrap();
+    let cost = CostModel::Constant(ConstantCost { step_ns: 1_000_000, per_token_ns: 1_000 });
+    let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts: None });
+    Simulation::new(Box::new(workload), replica, Vec::new())
+}
+
+fn report(target: &Path, config: EngineConfig, rows: &str) -> RunSummary {
+    let mut report = RunReport::create(target, info(&config)).unwrap();
+    simulation(config, rows).run(&mut report).unwrap();
+    report.finish(&[]).unwrap()
+}
+
+fn files(folder: &Path) -> BTreeMap<String, String> {
+    fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap()))
+        .collect()
+}
+
+const REQUESTS_CSV: &str = "\
+index,tenant,session,turn,arrival_s,first_scheduled_s,first_token_s,finished_s,queue_ms,ttft_ms,tpot_ms,\
+e2e_ms,prompt_tokens,output_tokens,local_cached_tokens,external_cached_tokens,num_preemptions,finish_reason
+0,,,0,0.0,0.0,0.0016,0.003602,0.0,1.6,1.001,3.602,600,3,0,0,0,length
+1,,,0,0.01,0.01,0.011088,0.011088,0.0,1.088,,1.088,600,1,512,0,0,length
+";
+const TIMESERIES_CSV: &str = "\
+begin_s,end_s,steps,prefill_tokens,decode_tokens,queries_tokens,hits_tokens,moving_queries_tokens,\
+moving_hits_tokens,finished_requests,preemptions,evictions,running,waiting,used_blocks
+0.0,1.0,4,688,2,1200,512,1200,512,2,0,0,0,0,0
+";
+const TABLE: &str = " model            a model on 1 x a GPU
+ requests         2 finished in 0.0 s (180.38/s), 0 preemptions
+ tokens           1200 prompt (108225/s), 4 output (361/s)
+ hit rate         42.67 % (512 of 1200 tokens)
+   in vLLM's log  42.67 % (512 of 1200 tokens)
+ queue ms         mean 0.0, p50 0.0, p90 0.0, p99 0.0
+ TTFT ms          mean 1.3, p50 1.1, p90 1.6, p99 1.6
+ TPOT ms          mean 1.0, p50 1.0, p90 1.0, p99 1.0
+ E2E ms           mean 2.3, p50 1.1, p90 3.6, p99 3.6
+ KV cache         101 blocks of 16 tokens, in use 6.9 % (peak 38.0 %)
+ evictions        0
+ steps            4 of 172.5 tokens and 1.17 ms on average, GPU busy 42.3 %";
+
+#[test]
+fn figures_are_what_can_be_worked_out_by_hand() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = report(&dir.path().join("tiny"), config(), SHARING);
+    assert_eq!((summary.requests.finished, summary.requests.finished_length), (2, 2));
+    let tokens = summary.tokens;
+    assert_eq!((tokens.prompt_tokens, tokens.output_tokens), (1_200, 4));
+    // The second prompt computes what the first one does not have: 600 - 512.
+    assert_eq!((tokens.prefill_computed_tokens, tokens.decode_computed_tokens), (688, 2));
+    let cache = &summary.prefix_cache;
+    assert_eq!((cache.total.queries_tokens, cache.total.hits_tokens), (1_200, 512));
+    assert_eq!(cache.total.hit_rate, 512.0 / 1_200.0);
+    assert_eq!((cache.by_turn.len(), cache.by_turn[0].rate), (1, cache.total));
+    assert_eq!(cache.zero_hits_because, None);
+    // 600 tokens: 1.6 ms; a decode: 1.001 ms; 88 tokens: 1.088 ms.
+    let latency = summary.latency;
+    assert_eq!((latency.ttft.p50_ms, latency.ttft.max_ms), (1.088, 1.6));
+    assert_eq!((latency.tpot.count, latency.tpot.mean_ms), (1, 1.001));
+    assert_eq!((latency.e2e.p50_ms, latency.e2e.max_ms), (1.088, 3.602));
+    assert_eq!((latency.queue.count, latency.queue.max_ms), (2, 0.0));
+    assert_eq!(summary.duration_s, 0.011_088);
+    assert_eq!(summary.throughput.total_tokens_per_s, 1_204.0 / 0.011_088);
+    assert_eq!(summary.steps.count, 4);
+    // 600 tokens lie in 38 of 100 blocks.
+    assert_eq!(summary.kv_cache.usage_peak, 0.38);
+    assert_eq!((summary.kv_cache.evictions, summary.kv_cache.reuse_gap.count), (0, 0));
+}
+
+#[test]
+fn files_hold_what_they_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("tiny");
+    let summary = report(&target, config(), SHARING);
+    let files = files(&target);
+    let names: Vec<_> = files.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "blocks.csv",
+            "hit_rate.svg",
+            "kv_usage.svg",
+            MANIFEST,
+            "requests.csv",
+            "summary.json",
+            "timeseries.csv"
+        ]
+    );
+    assert_eq!(files["requests.csv"], REQUESTS_CSV);
+    assert_eq!(files["timeseries.csv"], TIMESERIES_CSV);
+    assert_eq!(terminal_table(&summary), TABLE);
+    let json: serde_json::Value = serde_json::from_str(&files["summary.json"]).unwrap();
+    assert_eq!(json, serde_json::to_value(&summary).unwrap());
+    for (name, title) in [
+        ("hit_rate.svg", "tiny: prefix cache hit rate"),
+        ("kv_usage.svg", "tiny: KV cache in use, of 101 blocks"),
+    ] {
+        assert!(files[name].starts_with("<svg role=\"img\" "), "{name}");
+        assert!(files[name].contains(&format!("<title>{title}</title>")), "{name}");
+    }
+}
+
+#[test]
+fn two_runs_write_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
+    report(&one, config(), SHARING);
+    report(&other, config(), SHARING);
+    assert_eq!(files(&one), files(&other));
+}
+
+#[test]
+fn evictions_reach_the_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("tiny");
+    let mut rows = String::new();
+    for (at, id) in [(0, 1), (100, 2)] {
+        rows +=
+            &format!("{{\"timestamp\":{at},\"input_length\":512,\"output_length\":1,\"hash_ids\":[{id}]}}\n");
+    }
+    // 59 blocks: the second prompt's 32 are 27 that nobody had, and 5 of the first one's 32.
+    let summary = report(&target, EngineConfig { num_gpu_blocks: 60, ..config() }, &rows);
+    assert_eq!((summary.kv_cache.evictions, summary.kv_cache.blocks_handed_out_again), (5, 5));
+    let files = files(&target);
+    // Handed out at 0 and at 100 ms, and never hit.
+    assert_eq!(
+        files["blocks.csv"],
+        format!("evicted_at_us,lifetime_us,idle_us,num_hits\n{}", "100000,100000,100000,0\n".repeat(5))
+    );
+    assert!(files["timeseries.csv"].lines().next().unwrap().contains("evictions"));
+}
+
+#[test]
+fn a_run_that_fails_leaves_the_older_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("tiny");
+    report(&target, config(), SHARING);
+    let before = files(&target);
+    let mut failed = RunReport::create(&target, info(&config())).unwrap();
+    let rows = format!("{SHARING}{{\"timestamp\": 20, \"input_le");
+    simulation(config(), &rows).run(&mut failed).unwrap_err();
+    drop(failed);
+    assert_eq!(files(&target), before);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// Prompts of these lengths and first hash ids, a second apart.
+fn zero_hits_because(config: EngineConfig, prompts: &[(u32, u32)]) -> Option<&'static str> {
+    let mut rows = String::new();
+    for (index, (tokens, id)) in prompts.iter().enumerate() {
+        let at = 1_000 * index;
+        rows += &format!(
+            "{{\"timestamp\":{at},\"input_length\":{tokens},\"output_length\":1,\"hash_ids\":[{id}]}}\n"
+        );
+    }
+    let dir = tempfile::tempdir().unwrap();
+    report(&dir.path().join("tiny"), config, &rows).prefix_cache.zero_hits_because
+}
+
+#[test]
+fn a_hit_rate_of_zero_says_why() {
+    let starts = |reason: Option<&'static str>, start: &str| {
+        assert!(reason.is_some_and(|reason| reason.starts_with(start)), "{reason:?} is not {start:?}");
+    };
+    starts(zero_hits_because(config(), &[]), "no request ended");
+    let off = EngineConfig { enable_prefix_caching: false, ..config() };
+    starts(zero_hits_because(off, &[(40, 1), (40, 1)]), "prefix caching is off");
+    starts(zero_hits_because(config(), &[(16, 1), (16, 1)]), "too short");
+    starts(zero_hits_because(config(), &[(40, 1), (40, 2)]), "nothing shared");
+    // The second has the block of the first, but has to compute its last token.
+    starts(zero_hits_because(config(), &[(17, 1), (16, 1)]), "nothing shared");
+    // Three blocks: the second prompt takes both of the first.
+    let small = EngineConfig { num_gpu_blocks: 3, max_model_len: 32, ..config() };
+    starts(zero_hits_because(small, &[(17, 1), (17, 2), (17, 1)]), "shared blocks were not there");
+    assert_eq!(zero_hits_because(config(), &[(17, 1), (17, 1)]), None);
+}
+
+#[test]
+fn a_hit_rate_of_zero_says_that_nobody_looked() {
+    let mut collector = Collector::new(&info(&config()));
+    collector.on_request(&RequestRecord {
+        index: 0,
+        tenant: 0,
+        session: None,
+        turn: 0,
+        arrival: SimTime::ZERO,
+        first_scheduled: SimTime::ZERO,
+        first_token: Some(SimTime(5)),
+        finished: SimTime(5),
+        num_prompt_tokens: 40,
+        num_output_tokens: 1,
+        num_local_cached_tokens: 0,
+        num_external_cached_tokens: 0,
+        num_preemptions: 0,
+        finish_reason: FinishReason::Length,
+        skip_reading_prefix_cache: true,
+        is_longer_than_a_hit: true,
+        shares_first_block: true,
+    });
+    let summary = collector.summary(&info(&config()), &Default::default(), &[], None);
+    assert!(summary.prefix_cache.zero_hits_because.is_some_and(|reason| reason.starts_with("not read")));
+    assert!(summary.prefix_cache.by_turn.is_empty());
+}
+
+#[test]
+fn an_observer_that_cannot_write_says_so_at_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("tiny");
+    let mut report = RunReport::create(&target, info(&config())).unwrap();
+    simulation(config(), SHARING).run(&mut report).unwrap();
+    fs::remove_dir_all(dir.path().join(".tiny.partial")).unwrap();
+    assert!(matches!(report.finish(&[]), Err(ReportError::Write { .. })));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
