@@ -27,4 +27,6 @@ pub mod workload;
 
 pub mod simulation;
 
+pub mod scenario;
+
 pub mod conformance;

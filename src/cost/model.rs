@@ -1,5 +1,7 @@
 //! The seam between the simulation and what predicts times.
 
+use serde::Deserialize;
+
 use super::{Roofline, StepBreakdown, StepShape, StepTime};
 
 /// Predicts how long a step takes.
@@ -10,7 +12,8 @@ pub enum CostModel {
 }
 
 /// So much per step and per token, for tests that want exact times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ConstantCost {
     pub step_ns: u64,
     pub per_token_ns: u64,
