@@ -27,6 +27,10 @@ pub mod workload;
 
 pub mod simulation;
 
+pub mod report;
+
 pub mod scenario;
 
 pub mod conformance;
+
+pub mod cli;

@@ -6,8 +6,20 @@ use thiserror::Error;
 use crate::engine::config::{KvLoadFailurePolicy, SpeculativeConfig};
 use crate::engine::hash::PrefixCachingHashAlgo;
 use crate::engine::kv_cache::KvCacheSpec;
+use crate::engine::scheduler::RequestError;
 use crate::engine::{EngineConfig, EngineConfigError, SchedulingPolicy, SpecMethod};
 use crate::prompt::{LoraRequest, MmItem, PromptEmbeds, PromptExtras, TokenRuns};
+
+/// Tokens of all requests of a case. Hashing dominates a run, and this many take minutes.
+const MAX_CASE_TOKENS: u64 = 1 << 28;
+/// Elements of all prompt embeddings, which are all hashed.
+const MAX_EMBEDS_ELEMENTS: u64 = 1 << 24;
+/// What JSON readers agree on.
+const MAX_STEP: u64 = 1 << 53;
+/// Steps in a row that schedule no token or preempt somebody and end without an output. No wait
+/// of a connector takes so long; a request that can never run, or that preempts itself again and
+/// again, does.
+pub(super) const MAX_FRUITLESS_STEPS: u64 = 1000;
 
 #[derive(Debug, Error)]
 pub enum CaseError {
@@ -17,6 +29,17 @@ pub enum CaseError {
     Engine(#[from] EngineConfigError),
     #[error("request {id:?}: {problem}")]
     Request { id: String, problem: String },
+    #[error("action {index}: step {step} is too large; give at most 2^53")]
+    ActionStep { index: usize, step: u64 },
+    #[error("the requests have {count} {what} together; give at most {most}")]
+    TooLarge { what: &'static str, count: u64, most: u64 },
+    /// The engine would go on for ever, or for so long that nobody would read the log.
+    #[error(
+        "step {step}: {MAX_FRUITLESS_STEPS} steps brought no token; unfinished: {}; \
+         raise num_gpu_blocks or max_num_batched_tokens, shorten the prompts or the waits",
+        unfinished.join(", ")
+    )]
+    Stuck { step: u64, unfinished: Vec<String> },
 }
 
 impl From<serde_json::Error> for CaseError {
@@ -314,12 +337,22 @@ impl Case {
         let file: CaseFile = serde_json::from_str(text)?;
         let config = file.engine.to_config();
         config.validate()?;
+        check_size(&file.requests)?;
         let mut names: Vec<String> = file.requests.iter().map(|request| request.id.clone()).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(CaseError::Request {
                 id: twice[0].clone(),
                 problem: "two requests have this id; give each its own".into(),
+            });
+        }
+        let reports = |request: &&RequestCase| request.kv_cache_report_mode == Some(ReportMode::Full);
+        if !config.can_report_cached_blocks()
+            && let Some(request) = file.requests.iter().find(reports)
+        {
+            return Err(CaseError::Request {
+                id: request.id.clone(),
+                problem: RequestError::CannotReportCachedBlocks.to_string(),
             });
         }
         let requests = file
@@ -331,6 +364,9 @@ impl Case {
                 request.check(index, rank)
             })
             .collect::<Result<Vec<_>, _>>()?;
+        if let Some((index, action)) = file.actions.iter().enumerate().find(|(_, a)| a.step > MAX_STEP) {
+            return Err(CaseError::ActionStep { index, step: action.step });
+        }
         if let Some(pair) = requests.windows(2).find(|pair| pair[0].arrival_step > pair[1].arrival_step) {
             return Err(CaseError::Request {
                 id: names[pair[1].rank as usize].clone(),
@@ -348,6 +384,27 @@ impl Case {
             full_every: file.log.full_every.filter(|&lines| lines > 0),
         })
     }
+}
+
+/// Before anything is built from the requests.
+fn check_size(requests: &[RequestCase]) -> Result<(), CaseError> {
+    let tokens = |request: &RequestCase| request.prompt_tokens().saturating_add(request.output.total());
+    let elements = |request: &RequestCase| {
+        request
+            .prompt_embeds
+            .as_ref()
+            .map_or(0, |embeds| u64::from(embeds.num_tokens) * u64::from(embeds.dim.max(1)))
+    };
+    let sum = |of: &dyn Fn(&RequestCase) -> u64| requests.iter().map(of).fold(0, u64::saturating_add);
+    for (what, count, most) in [
+        ("tokens", sum(&tokens), MAX_CASE_TOKENS),
+        ("elements of prompt embeddings", sum(&elements), MAX_EMBEDS_ELEMENTS),
+    ] {
+        if count > most {
+            return Err(CaseError::TooLarge { what, count, most });
+        }
+    }
+    Ok(())
 }
 
 impl EngineCase {
@@ -400,16 +457,21 @@ impl EngineCase {
 }
 
 impl RequestCase {
+    fn prompt_tokens(&self) -> u64 {
+        self.prompt_embeds.as_ref().map_or_else(|| self.prompt.total(), |embeds| embeds.num_tokens.into())
+    }
+
     fn check(self, index: usize, rank: u64) -> Result<CaseRequest, CaseError> {
         let bad =
             |problem: &str| Err(CaseError::Request { id: self.id.clone(), problem: problem.to_owned() });
-        let embeds_tokens = self.prompt_embeds.as_ref().map(|embeds| embeds.num_tokens);
-        let prompt_tokens = embeds_tokens.map_or_else(|| self.prompt.total(), u64::from);
-        if prompt_tokens == 0 {
+        if self.prompt_tokens() == 0 {
             return bad("the prompt is empty; give at least one token");
         }
-        if prompt_tokens + self.output.total() > 1 << 31 {
-            return bad("prompt and output have more than 2^31 tokens; shorten them");
+        if self.arrival_step > MAX_STEP {
+            return bad("arrival_step is too large; give at most 2^53");
+        }
+        if self.mm.windows(2).any(|pair| pair[0].offset > pair[1].offset) {
+            return bad("mm is not sorted by offset; sort it");
         }
         let max_tokens = self.max_tokens.unwrap_or(self.output.total() as u32);
         if max_tokens == 0 {
@@ -424,8 +486,8 @@ impl RequestCase {
         if self.arrival_time.is_some_and(|time| !(0.0..=1e18).contains(&time)) {
             return bad("arrival_time is not a number of 0 or more");
         }
-        let prompt = match embeds_tokens {
-            Some(num_tokens) => (0..num_tokens).map(|_| 0).collect(),
+        let prompt = match &self.prompt_embeds {
+            Some(embeds) => (0..embeds.num_tokens).map(|_| 0).collect(),
             None => self.prompt.to_tokens(),
         };
         let extras = PromptExtras {
@@ -454,8 +516,8 @@ impl RequestCase {
             max_tokens,
             stop_token_ids: self.stop_token_ids,
             priority: self.priority,
-            // Not negative, so its bits order as the number does.
-            arrival_time: self.arrival_time.unwrap_or(index as f64).to_bits(),
+            // Not negative, so its bits order as the number does. The sum takes the sign off -0.
+            arrival_time: (self.arrival_time.unwrap_or(index as f64) + 0.0).to_bits(),
             extras: (extras != PromptExtras::default()).then(|| Box::new(extras)),
             skip_reading_prefix_cache: self.skip_reading_prefix_cache,
             report_cached_blocks: self.kv_cache_report_mode == Some(ReportMode::Full),

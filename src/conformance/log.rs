@@ -5,16 +5,15 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use super::digests::PoolDigests;
-use super::json::{list, number, numbers, option, string};
 use crate::engine::connector::KvConnectorOutput;
-use crate::engine::hash::{BlockHash, EventExtraKey};
 use crate::engine::kv_cache::BlockId;
-use crate::engine::kv_events::{BlockStored, KvCacheEvent, MEDIUM_GPU};
 use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
 use crate::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ScheduledKind, Scheduler, SchedulerOutput,
 };
 use crate::engine::{FinishReason, Request, RequestStatus};
+use crate::report::json::{list, number, numbers, option, string};
+use crate::report::kv_event_json::{hex, push_event};
 
 /// Writes the lines of one run.
 pub(super) struct LogWriter<'a> {
@@ -351,11 +350,6 @@ fn stats_list(line: &mut String, stats: &PrefixCacheStats) {
     );
 }
 
-fn hex(line: &mut String, hash: BlockHash, scheduler: &Scheduler) {
-    let digest = scheduler.hasher().and_then(|hasher| hasher.digest(hash));
-    option(line, digest, |line, digest| number(line, format_args!("\"{digest}\"")));
-}
-
 fn finished_list(line: &mut String, finished: &[FinishedRequest], names: &[String], scheduler: &Scheduler) {
     list(line, finished, |line, request| {
         line.push_str("{\"id\":");
@@ -376,80 +370,4 @@ fn finished_list(line: &mut String, finished: &[FinishedRequest], names: &[Strin
         option(line, request.block_hashes.last(), |line, &hash| hex(line, hash, scheduler));
         line.push('}');
     });
-}
-
-/// A hash as events publish it.
-fn external(line: &mut String, hash: BlockHash, scheduler: &Scheduler, as_int: bool) {
-    if as_int {
-        let digest = scheduler.hasher().and_then(|hasher| hasher.digest(hash));
-        option(line, digest, |line, digest| number(line, digest.low_u64()));
-    } else {
-        hex(line, hash, scheduler);
-    }
-}
-
-fn push_event(line: &mut String, event: &KvCacheEvent, scheduler: &Scheduler, as_int: bool) {
-    match event {
-        KvCacheEvent::BlockStored(stored) => push_stored(line, stored, scheduler, as_int),
-        KvCacheEvent::BlockRemoved { block_hash, group_idx } => {
-            line.push_str("{\"type\":\"BlockRemoved\",\"block_hashes\":[");
-            external(line, *block_hash, scheduler, as_int);
-            let _ = write!(line, "],\"group_idx\":{group_idx},\"medium\":\"{MEDIUM_GPU}\"}}");
-        }
-        KvCacheEvent::AllBlocksCleared => line.push_str("{\"type\":\"AllBlocksCleared\"}"),
-    }
-}
-
-fn push_stored(line: &mut String, stored: &BlockStored, scheduler: &Scheduler, as_int: bool) {
-    let hash = |line: &mut String, hash: BlockHash| external(line, hash, scheduler, as_int);
-    let spec = scheduler.config().kv_cache_groups[stored.group_idx as usize];
-    line.push_str("{\"type\":\"BlockStored\",\"block_hashes\":");
-    list(line, stored.block_hashes.iter().copied(), hash);
-    line.push_str(",\"parent_block_hash\":");
-    option(line, stored.parent_block_hash, hash);
-    line.push_str(",\"token_ids\":");
-    list(line, stored.token_ids.runs(), |line, run| {
-        let _ = write!(line, "[{},{}]", run.start, run.len);
-    });
-    let _ = write!(line, ",\"block_size\":{},\"lora_id\":", stored.block_size);
-    option(line, stored.lora_id, |line, id| number(line, id));
-    line.push_str(",\"lora_name\":");
-    option(line, stored.lora_name.as_ref(), |line, name| string(line, name));
-    let _ = write!(line, ",\"medium\":\"{MEDIUM_GPU}\",\"extra_keys\":");
-    let extra_keys = (!stored.extra_keys.is_empty()).then_some(&stored.extra_keys);
-    option(line, extra_keys, |line, blocks| {
-        list(line, blocks, |line, keys| {
-            option(line, keys.as_ref(), |line, keys| list(line, keys, push_extra_key));
-        });
-    });
-    let _ = write!(
-        line,
-        ",\"group_idx\":{},\"kv_cache_spec_kind\":\"{}\",\"kv_cache_spec_sliding_window\":",
-        stored.group_idx,
-        spec.kind()
-    );
-    option(line, spec.sliding_window(), |line, window| number(line, window));
-    line.push_str(",\"session_id\":");
-    option(line, stored.session_id.as_ref(), |line, id| string(line, id));
-    line.push_str(",\"lookahead_token_ids\":");
-    option(line, stored.lookahead_token_ids.as_ref(), |line, blocks| {
-        list(line, blocks, |line, tokens| numbers(line, tokens));
-    });
-    line.push('}');
-}
-
-fn push_extra_key(line: &mut String, key: &EventExtraKey) {
-    match key {
-        EventExtraKey::Text(text) => string(line, text),
-        EventExtraKey::MmItem { identifier, offset_tokens } => {
-            line.push('[');
-            string(line, identifier);
-            let _ = write!(line, ",{offset_tokens}]");
-        }
-        EventExtraKey::Bytes(bytes) => {
-            line.push_str("{\"bytes\":\"");
-            bytes.iter().for_each(|byte| number(line, format_args!("{byte:02x}")));
-            line.push_str("\"}");
-        }
-    }
 }

@@ -7,11 +7,10 @@ mod case;
 mod compare;
 mod connector;
 mod digests;
-mod json;
 mod log;
 mod model;
 mod run;
 
-pub use case::{Case, CaseError};
+pub use case::{Case, CaseError, CaseRequest};
 pub use compare::{Difference, first_difference};
 pub use run::{run_case, run_case_without_log};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::case::{Action, ActionKind, Case, CaseRequest, When};
+use super::case::{Action, ActionKind, Case, CaseError, CaseRequest, MAX_FRUITLESS_STEPS, When};
 use super::connector::CaseConnector;
 use super::digests::PoolDigests;
 use super::log::{LogWriter, Totals};
@@ -33,25 +33,27 @@ struct Run<'a> {
     /// Batches that have been processed, kept for their buffers.
     spare: Vec<Batch>,
     outputs: EngineCoreOutputs,
+    /// Since the last output: steps that scheduled nothing or preempted somebody.
+    num_fruitless_steps: u64,
 }
 
 /// Runs a case and returns its log.
 ///
 /// # Errors
-/// An engine that cannot start.
-pub fn run_case(case: &Case) -> Result<String, EngineConfigError> {
+/// An engine that cannot start; requests that can never end.
+pub fn run_case(case: &Case) -> Result<String, CaseError> {
     let mut run = Run::new(case, true)?;
-    run.run();
+    run.run()?;
     Ok(run.log.map(LogWriter::into_log).unwrap_or_default())
 }
 
 /// Runs a case as a simulation would, without a log or digests; returns the number of steps.
 ///
 /// # Errors
-/// An engine that cannot start.
-pub fn run_case_without_log(case: &Case) -> Result<u64, EngineConfigError> {
+/// As [`run_case`].
+pub fn run_case_without_log(case: &Case) -> Result<u64, CaseError> {
     let mut run = Run::new(case, false)?;
-    run.run();
+    run.run()?;
     Ok(run.totals.steps)
 }
 
@@ -97,10 +99,11 @@ impl<'a> Run<'a> {
             queue: VecDeque::new(),
             spare: Vec::new(),
             outputs: EngineCoreOutputs::default(),
+            num_fruitless_steps: 0,
         })
     }
 
-    fn run(&mut self) {
+    fn run(&mut self) -> Result<(), CaseError> {
         let case = self.case;
         let last_arrival = case.requests.last().map_or(0, |request| request.arrival_step);
         let last_action = case.actions.iter().map(|action| action.step).max().unwrap_or(0);
@@ -115,13 +118,30 @@ impl<'a> Run<'a> {
             if !done && arrivals.peek().is_none() && step >= last_arrival && step >= last_action {
                 break;
             }
+            if self.num_fruitless_steps > MAX_FRUITLESS_STEPS {
+                return Err(CaseError::Stuck { step, unfinished: self.unfinished() });
+            }
             step += 1;
+            if !done {
+                // Nothing happens before the next arrival or action.
+                let arrival = arrivals.peek().map(|request| request.arrival_step);
+                let actions = case.actions.iter().map(|action| action.step).filter(|&at| at >= step);
+                step = actions.chain(arrival).min().unwrap_or(step);
+            }
         }
         self.totals.steps = step;
         self.totals.unfinished = self.scheduler.get_num_unfinished_requests();
         if let Some(log) = &mut self.log {
             log.end(&self.totals);
         }
+        Ok(())
+    }
+
+    /// Names of the requests that have not ended, the first few.
+    fn unfinished(&self) -> Vec<String> {
+        let scheduler = &self.scheduler;
+        let requests = scheduler.running().chain(scheduler.kv_holding_waiting()).chain(scheduler.waiting());
+        requests.take(8).map(|request| self.case.names[request.id as usize].clone()).collect()
     }
 
     fn add_request(&mut self, case: &CaseRequest) {
@@ -198,6 +218,8 @@ impl<'a> Run<'a> {
         self.scheduler.schedule(&mut batch.output);
         self.totals.scheduled_tokens += u64::from(batch.output.total_num_scheduled_tokens);
         self.totals.preemptions += batch.output.preempted.len() as u64;
+        let is_fruitless = batch.output.total_num_scheduled_tokens == 0 || !batch.output.preempted.is_empty();
+        self.num_fruitless_steps += u64::from(is_fruitless);
         if let Some(log) = &mut self.log {
             log.schedule(step, batch.schedule, &batch.output, &mut self.scheduler);
         }
@@ -209,6 +231,9 @@ impl<'a> Run<'a> {
         self.run_actions(step, When::BeforeUpdate);
         let kv = self.connector.as_ref().map(|connector| connector.worker_output(batch.schedule));
         self.scheduler.update_from_output(&batch.output, &batch.sampled, kv.as_ref(), &mut self.outputs);
+        if !self.outputs.outputs.is_empty() {
+            self.num_fruitless_steps = 0;
+        }
         let stats = &self.outputs.prefix_cache_stats;
         self.window.observe(stats);
         let totals = &mut self.totals.stats;

@@ -1,7 +1,5 @@
 //! The seam between the simulation and what predicts times.
 
-use serde::Deserialize;
-
 use super::{Roofline, StepBreakdown, StepShape, StepTime};
 
 /// Predicts how long a step takes.
@@ -12,8 +10,7 @@ pub enum CostModel {
 }
 
 /// So much per step and per token, for tests that want exact times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConstantCost {
     pub step_ns: u64,
     pub per_token_ns: u64,

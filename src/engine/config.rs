@@ -136,6 +136,15 @@ pub struct EngineConfigError {
     pub hint: String,
 }
 
+/// Above what a GPU, a model or a file could ask for, and so small that no count of tokens or blocks
+/// overflows and no pool outgrows a machine's memory.
+const MAX_BLOCKS: u32 = 1 << 24;
+const MAX_TOKENS: u32 = 1 << 30;
+const MAX_BLOCK_TOKENS: u32 = 1 << 20;
+const MAX_RANKS: u32 = 1 << 10;
+const MAX_DRAFT_TOKENS: u32 = 1 << 16;
+const MAX_GROUPS: usize = 64;
+
 impl EngineConfig {
     /// vLLM: `VllmConfig.num_speculative_tokens`.
     pub fn num_speculative_tokens(&self) -> u32 {
@@ -194,6 +203,15 @@ impl EngineConfig {
         (scheduler_block_size, hash_block_size)
     }
 
+    /// Whether events can tell of hit blocks (`kv_cache_report_mode` "full"): vLLM looks for a hash
+    /// at each rank's part of a block, and ends with an error where there is none.
+    pub fn can_report_cached_blocks(&self) -> bool {
+        let (_, hash_block_size) = self.resolve_kv_cache_block_sizes();
+        !self.enable_prefix_caching
+            || !self.enable_kv_cache_events
+            || self.kv_cache_groups.iter().all(|spec| spec.block_size().is_multiple_of(hash_block_size))
+    }
+
     /// Checks what vLLM would refuse at start-up, or what could never run a request.
     ///
     /// # Errors
@@ -214,6 +232,23 @@ impl EngineConfig {
         ] {
             if value == 0 {
                 return error(field, "it is 0".into(), "give a number of 1 or more");
+            }
+        }
+        let num_groups = self.kv_cache_groups.len();
+        if num_groups > MAX_GROUPS {
+            return error("kv_cache_groups", format!("there are {num_groups}"), "give at most 64");
+        }
+        let block_tokens = self.kv_cache_groups.iter().map(KvCacheSpec::block_size).max().unwrap_or(0);
+        for (field, value, most) in [
+            ("num_gpu_blocks", self.num_gpu_blocks, MAX_BLOCKS),
+            ("max_model_len", self.max_model_len, MAX_TOKENS),
+            ("max_num_batched_tokens", self.max_num_batched_tokens, MAX_TOKENS),
+            ("block_size", self.block_size.max(block_tokens), MAX_BLOCK_TOKENS),
+            ("decode_context_parallel_size", self.decode_context_parallel_size, MAX_RANKS),
+            ("num_speculative_tokens", self.num_speculative_tokens(), MAX_DRAFT_TOKENS),
+        ] {
+            if value > most {
+                return error(field, format!("it is {value}"), &format!("give at most {most}"));
             }
         }
         for spec in &self.kv_cache_groups {
@@ -275,14 +310,26 @@ impl EngineConfig {
     }
 
     fn validate_block_sizes(&self) -> Result<(), EngineConfigError> {
-        let (scheduler_block_size, hash_block_size) = self.resolve_kv_cache_block_sizes();
         let bad = |field, problem, hint: String| Err(EngineConfigError { field, problem, hint });
+        let mut common = 1;
+        for spec in &self.kv_cache_groups {
+            common = lcm(common, self.group_block_size(spec));
+            if common > MAX_TOKENS {
+                return bad(
+                    "kv_cache_groups",
+                    "the least common multiple of the block sizes is too large".into(),
+                    "give block sizes that divide each other".into(),
+                );
+            }
+        }
+        let (scheduler_block_size, hash_block_size) = self.resolve_kv_cache_block_sizes();
         if hash_block_size == 0 {
             return bad("prefix_match_unit", "it is 0".into(), "give a divisor of every block size".into());
         }
         for spec in &self.kv_cache_groups {
             let block_size = self.group_block_size(spec);
-            if block_size % hash_block_size != 0 {
+            let is_hashed = self.enable_prefix_caching || self.kv_connector.is_some();
+            if is_hashed && !block_size.is_multiple_of(hash_block_size) {
                 return bad(
                     "prefix_match_unit",
                     format!("{hash_block_size} does not divide the block size {block_size}"),
@@ -307,7 +354,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 fn lcm(a: u32, b: u32) -> u32 {
-    if a == 0 || b == 0 { 0 } else { a / gcd(a, b) * b }
+    if a == 0 || b == 0 { 0 } else { (a / gcd(a, b)).saturating_mul(b) }
 }
 
 #[cfg(test)]
@@ -336,6 +383,9 @@ mod tests {
         assert_eq!(field(EngineConfig { num_gpu_blocks: 1, ..good.clone() }), "num_gpu_blocks");
         assert_eq!(field(EngineConfig { max_num_seqs: 0, ..good.clone() }), "max_num_seqs");
         assert_eq!(field(EngineConfig { watermark: 1.5, ..good.clone() }), "watermark");
+        assert_eq!(field(EngineConfig { num_gpu_blocks: u32::MAX, ..good.clone() }), "num_gpu_blocks");
+        let odd = vec![KvCacheSpec::full(1 << 20), KvCacheSpec::full((1 << 20) - 1)];
+        assert_eq!(field(EngineConfig { kv_cache_groups: odd, ..good.clone() }), "kv_cache_groups");
         let hybrid = vec![KvCacheSpec::full(16), KvCacheSpec::Mamba { block_size: 32 }];
         assert_eq!(
             field(EngineConfig { kv_cache_groups: hybrid, prefix_match_unit: Some(5), ..good }),

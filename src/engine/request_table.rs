@@ -59,6 +59,17 @@ impl RequestTable {
         Some(RequestSlot(at as u32))
     }
 
+    /// The requests in the order of their slots.
+    pub fn iter(&self) -> impl Iterator<Item = (RequestSlot, &Request)> + '_ {
+        let slots = (0..).map(RequestSlot).zip(&self.slots);
+        slots.filter_map(|(slot, request)| Some((slot, request.as_ref()?)))
+    }
+
+    /// Slots that are in use or have been.
+    pub fn num_slots(&self) -> usize {
+        self.slots.len()
+    }
+
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

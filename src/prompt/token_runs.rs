@@ -17,13 +17,14 @@ pub struct TokenRun {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TokenRuns {
     runs: Vec<TokenRun>,
-    /// The number of tokens up to the end of each run.
-    ends: Vec<u32>,
+    /// The position of the first token of each run.
+    begins: Vec<u32>,
+    len: u32,
 }
 
 impl TokenRuns {
     pub const fn new() -> Self {
-        Self { runs: Vec::new(), ends: Vec::new() }
+        Self { runs: Vec::new(), begins: Vec::new(), len: 0 }
     }
 
     pub fn from_run(start: u64, len: u32) -> Self {
@@ -33,8 +34,9 @@ impl TokenRuns {
     }
 
     /// The number of tokens.
-    pub fn len(&self) -> u32 {
-        self.ends.last().copied().unwrap_or(0)
+    #[inline]
+    pub const fn len(&self) -> u32 {
+        self.len
     }
 
     pub fn is_empty(&self) -> bool {
@@ -60,16 +62,16 @@ impl TokenRuns {
         if len == 0 {
             return;
         }
-        let total = self.len().checked_add(len).expect("a sequence has at most 2^32 - 1 tokens");
-        if let (Some(last), Some(end)) = (self.runs.last_mut(), self.ends.last_mut())
+        let total = self.len.checked_add(len).expect("a sequence has at most 2^32 - 1 tokens");
+        if let Some(last) = self.runs.last_mut()
             && last.start.wrapping_add(u64::from(last.len)) == start
         {
             last.len += len;
-            *end = total;
         } else {
             self.runs.push(TokenRun { start, len });
-            self.ends.push(total);
+            self.begins.push(self.len);
         }
+        self.len = total;
     }
 
     /// Appends another sequence.
@@ -81,16 +83,16 @@ impl TokenRuns {
 
     /// Keeps the first `len` tokens.
     pub fn truncate(&mut self, len: u32) {
-        if len >= self.len() {
+        if len >= self.len {
             return;
         }
-        let keep = self.ends.partition_point(|&end| end < len) + usize::from(len > 0);
+        let keep = self.begins.partition_point(|&begin| begin < len);
         self.runs.truncate(keep);
-        self.ends.truncate(keep);
-        if let (Some(run), Some(end)) = (self.runs.last_mut(), self.ends.last_mut()) {
-            run.len -= *end - len;
-            *end = len;
+        self.begins.truncate(keep);
+        if let (Some(run), Some(begin)) = (self.runs.last_mut(), self.begins.last()) {
+            run.len = len - begin;
         }
+        self.len = len;
     }
 
     /// The token at `position`.
@@ -99,17 +101,21 @@ impl TokenRuns {
     /// When there is none.
     #[inline]
     pub fn get(&self, position: u32) -> u64 {
-        let index = self.ends.partition_point(|&end| end <= position);
-        let run = self.runs[index];
-        run.start.wrapping_add(u64::from(position - (self.ends[index] - run.len)))
+        assert!(position < self.len, "position {position} of {} tokens", self.len);
+        let index = self.run_at(position);
+        self.runs[index].start.wrapping_add(u64::from(position - self.begins[index]))
+    }
+
+    /// The index of the run that holds a position.
+    fn run_at(&self, position: u32) -> usize {
+        self.begins.partition_point(|&begin| begin <= position) - 1
     }
 
     /// The runs that make up the positions `from..to`, cut to it.
     pub fn slice(&self, from: u32, to: u32) -> impl Iterator<Item = TokenRun> + '_ {
-        let first = self.ends.partition_point(|&end| end <= from);
-        self.runs[first..].iter().zip(&self.ends[first..]).map_while(move |(run, &end)| {
-            let begin = end - run.len;
-            let (low, high) = (begin.max(from), end.min(to));
+        let first = if from < self.len { self.run_at(from) } else { self.runs.len() };
+        self.runs[first..].iter().zip(&self.begins[first..]).map_while(move |(run, &begin)| {
+            let (low, high) = (begin.max(from), (begin + run.len).min(to));
             (low < high)
                 .then(|| TokenRun { start: run.start.wrapping_add(u64::from(low - begin)), len: high - low })
         })

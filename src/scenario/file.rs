@@ -1,61 +1,81 @@
-//! A scenario as it is typed.
+//! What is typed in a scenario. Field names and defaults of the engine are vLLM's.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::engine_args::EngineArgs;
-use crate::cost::ConstantCost;
-use crate::simulation::{Action, ActionKind};
-use crate::units::SimTime;
+use super::engine_section::EngineSection;
 use crate::workload::chat::ChatConfig;
 use crate::workload::trace::TraceConfig;
 
-#[derive(Clone, Debug, Deserialize)]
+/// A whole scenario file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ScenarioFile {
+pub struct ScenarioFile {
+    /// Names the report's folder: letters, digits, `.`, `_` and `-`.
     pub name: String,
+    /// What a reader should know of it.
+    #[serde(default)]
+    pub description: String,
+    #[serde(default = "one")]
     pub seed: u64,
+    /// A built-in model, or the path of a Hugging Face `config.json` relative to this file.
     pub model: String,
+    /// A GPU of the catalogue.
     pub gpu: String,
-    pub engine: EngineArgs,
-    pub workload: WorkloadArgs,
-    pub cost: CostArgs,
-    pub actions: Vec<ActionArgs>,
+    #[serde(default)]
+    pub engine: EngineSection,
+    pub workload: WorkloadSection,
+    /// The GPU's own cost model if left out.
+    #[serde(default)]
+    pub cost: Option<CostSection>,
+    /// What is done to the server while it runs.
+    #[serde(default)]
+    pub actions: Vec<ActionSection>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+const fn one() -> u64 {
+    1
+}
+
+/// One source of requests.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum WorkloadArgs {
+pub enum WorkloadSection {
+    /// A recorded trace.
     Trace(TraceConfig),
-    Chat(ChatConfig),
+    /// Generated chat sessions.
+    Chat(Box<ChatConfig>),
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+/// A cost model other than the GPU's.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum CostArgs {
-    Roofline,
-    Constant(ConstantCost),
+pub enum CostSection {
+    /// So much for each step and each of its tokens.
+    Constant(ConstantSection),
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ActionArgs {
+pub struct ConstantSection {
+    pub step_ns: u64,
+    #[serde(default)]
+    pub per_token_ns: u64,
+}
+
+/// Something that happens at a given time. One kind beside the time.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActionSection {
+    /// From the start, in seconds.
     pub at_s: f64,
-    pub reset_prefix_cache: ResetPrefixCacheArgs,
+    /// `POST /reset_prefix_cache`.
+    pub reset_prefix_cache: ResetSection,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ResetPrefixCacheArgs {
+pub struct ResetSection {
+    /// Preempt the running requests first, so that the reset cannot fail.
     #[serde(default)]
     pub reset_running_requests: bool,
-}
-
-impl ActionArgs {
-    pub fn to_action(self) -> Action {
-        let ResetPrefixCacheArgs { reset_running_requests } = self.reset_prefix_cache;
-        Action {
-            at: SimTime::from_secs_f64(self.at_s),
-            kind: ActionKind::ResetPrefixCache { reset_running_requests },
-        }
-    }
 }

@@ -7,7 +7,12 @@ mod event_queue;
 mod observer;
 mod replica;
 mod run;
+mod transfers;
+
+#[cfg(test)]
+mod tests;
 
 pub use observer::{Observer, RequestRecord, StepRecord};
-pub use replica::{Replica, ReplicaConfig};
+pub use replica::{DraftAcceptance, Replica, ReplicaConfig};
 pub use run::{Action, ActionKind, Simulation, SimulationError};
+pub use transfers::{Link, Transfers};

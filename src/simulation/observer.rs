@@ -5,7 +5,7 @@ use crate::engine::FinishReason;
 use crate::engine::kv_cache::BlockEviction;
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::prefix_cache_stats::PrefixCacheStats;
-use crate::engine::scheduler::SpecDecodingStats;
+use crate::engine::scheduler::{Scheduler, SpecDecodingStats};
 use crate::units::SimTime;
 
 /// A request that ended.
@@ -31,6 +31,8 @@ pub struct RequestRecord {
     pub finish_reason: FinishReason,
     /// It was told not to look into the cache.
     pub skip_reading_prefix_cache: bool,
+    /// A request before it began with the same full block.
+    pub shares_first_block: bool,
 }
 
 /// A step whose output was processed.
@@ -72,7 +74,8 @@ pub trait Observer {
     /// Times between two hits on one block, in nanoseconds.
     fn on_reuse_gaps(&mut self, gaps_ns: &[u64]);
     /// Events of a step, when they are on.
-    fn on_kv_events(&mut self, _at: SimTime, _events: &[KvCacheEvent]) {}
+    /// The scheduler knows the digests of their hashes.
+    fn on_kv_events(&mut self, _at: SimTime, _events: &[KvCacheEvent], _scheduler: &Scheduler) {}
     /// A reset of the prefix cache was asked for, and `done` or refused.
     fn on_reset(&mut self, _at: SimTime, _done: bool, _num_preempted: u32) {}
 }

@@ -6,30 +6,56 @@
 
 use std::collections::VecDeque;
 
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rustc_hash::FxHashSet;
+
 use super::observer::{Observer, RequestRecord, StepRecord};
+use super::transfers::Transfers;
 use crate::cost::{CostModel, StepShape};
+use crate::engine::connector::{TierKind, TierStats};
+use crate::engine::hash::BlockHash;
 use crate::engine::scheduler::{
-    EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, Scheduler, SchedulerOutput,
+    EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
+    Scheduler, SchedulerOutput,
 };
 use crate::engine::{FinishReason, NewRequest};
 use crate::prompt::{PromptExtras, TokenRuns};
 use crate::units::SimTime;
-use crate::workload::{Arrival, RequestSpec};
+use crate::workload::{Arrival, RequestSpec, rng};
 
 /// What a replica is made of.
 pub struct ReplicaConfig {
     pub scheduler: Scheduler,
     pub cost: CostModel,
+    /// The copies of the scheduler's tiered connector, if it has one.
+    pub transfers: Option<Transfers>,
+    /// With speculative decoding.
+    pub drafts: Option<DraftAcceptance>,
+}
+
+/// How many drafts the model accepts: each with the same chance, up to the first that it rejects.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DraftAcceptance {
+    /// 0 to 1.
+    pub acceptance_rate: f64,
+    pub seed: u64,
 }
 
 /// What the simulation keeps of a request in the engine.
 struct Live {
     spec: RequestMeta,
+    num_prompt_tokens: u32,
     output: TokenRuns,
     first_scheduled: Option<SimTime>,
     first_token: Option<SimTime>,
     num_local_cached_tokens: u32,
     num_external_cached_tokens: u32,
+    /// Output tokens sampled, as the model counts: with drafts and async scheduling the engine
+    /// counts drafts that may be rejected.
+    num_sampled: u32,
+    /// Decides which drafts are accepted.
+    rng: Option<ChaCha8Rng>,
 }
 
 struct RequestMeta {
@@ -39,6 +65,7 @@ struct RequestMeta {
     turn: u32,
     arrival: SimTime,
     skip_reading_prefix_cache: bool,
+    shares_first_block: bool,
 }
 
 /// A step on its way.
@@ -57,6 +84,8 @@ pub(super) enum Next {
     Update(SimTime),
     /// Nothing to do before a request arrives.
     Idle,
+    /// Nothing can be given a token before a copy is done at this time, or a request arrives.
+    Waiting(SimTime),
     /// Requests wait and none can be given a token; time alone changes nothing.
     Stuck,
 }
@@ -64,6 +93,8 @@ pub(super) enum Next {
 pub struct Replica {
     scheduler: Scheduler,
     cost: CostModel,
+    transfers: Option<Transfers>,
+    drafts: Option<DraftAcceptance>,
     max_batches: usize,
     queue: VecDeque<Batch>,
     /// Processed batches, kept for their buffers.
@@ -72,6 +103,8 @@ pub struct Replica {
     num_steps: u64,
     /// By the engine's slot.
     live: Vec<Option<Live>>,
+    /// Hashes of the first blocks of all prompts so far.
+    first_hashes: FxHashSet<BlockHash>,
     shape: StepShape,
     outputs: EngineCoreOutputs,
 }
@@ -82,12 +115,15 @@ impl Replica {
         Self {
             scheduler: config.scheduler,
             cost: config.cost,
+            transfers: config.transfers,
+            drafts: config.drafts,
             max_batches,
             queue: VecDeque::with_capacity(max_batches),
             spare: Vec::new(),
             gpu_free_at: SimTime::ZERO,
             num_steps: 0,
             live: Vec::new(),
+            first_hashes: FxHashSet::default(),
             shape: StepShape::default(),
             outputs: EngineCoreOutputs::default(),
         }
@@ -97,9 +133,15 @@ impl Replica {
         &self.scheduler
     }
 
+    /// What the tiers behind the GPU's cache have done, if there are any.
+    pub fn tier_stats(&self) -> Vec<(TierKind, TierStats)> {
+        self.transfers.as_ref().map(|transfers| transfers.connector().stats()).unwrap_or_default()
+    }
+
     pub(super) fn add_request(&mut self, arrival: Arrival) -> Result<(), RequestError> {
         let Arrival { at, request } = arrival;
         let RequestSpec { index, prompt, output, extras, priority, .. } = request;
+        let num_prompt_tokens = prompt.len();
         let slot = self.scheduler.add_request(NewRequest {
             id: index,
             prompt_token_ids: prompt,
@@ -110,6 +152,8 @@ impl Replica {
             skip_reading_prefix_cache: request.skip_reading_prefix_cache,
             ..NewRequest::default()
         })?;
+        let first_hash = self.scheduler.request(slot, index).and_then(|request| request.block_hashes.first());
+        let shares_first_block = first_hash.is_some_and(|&hash| !self.first_hashes.insert(hash));
         if self.live.len() <= slot.index() {
             self.live.resize_with(slot.index() + 1, || None);
         }
@@ -121,12 +165,16 @@ impl Replica {
                 turn: request.turn,
                 arrival: at,
                 skip_reading_prefix_cache: request.skip_reading_prefix_cache,
+                shares_first_block,
             },
+            num_prompt_tokens,
             output,
             first_scheduled: None,
             first_token: None,
             num_local_cached_tokens: 0,
             num_external_cached_tokens: 0,
+            num_sampled: 0,
+            rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
         });
         Ok(())
     }
@@ -146,9 +194,23 @@ impl Replica {
         if self.scheduler.has_requests() {
             let batch = self.plan(now);
             let had_tokens = batch.output.total_num_scheduled_tokens > 0;
-            if !had_tokens && batch.output.finished.is_empty() && self.queue.is_empty() {
+            let is_empty =
+                !had_tokens && batch.output.finished.is_empty() && batch.output.preempted.is_empty();
+            if is_empty && let Some(oldest) = self.queue.front() {
+                // Nothing new before that step's output is there.
+                let done_at = oldest.done_at;
                 self.spare.push(batch);
-                return Next::Stuck;
+                return Next::Update(now.max(done_at));
+            }
+            if is_empty {
+                match self.transfers.as_ref().and_then(Transfers::next_done) {
+                    // An empty step brings the report of the copies.
+                    Some(done) if done <= now => {}
+                    done => {
+                        self.spare.push(batch);
+                        return done.map_or(Next::Stuck, Next::Waiting);
+                    }
+                }
             }
             at = now + SimTime(batch.record.host_ns);
             self.queue.push_back(batch);
@@ -181,6 +243,9 @@ impl Replica {
         batch.record.started_at = (now + SimTime(time.host_ns)).max(self.gpu_free_at);
         batch.done_at = batch.record.started_at + SimTime(time.gpu_ns);
         self.gpu_free_at = batch.done_at;
+        if let Some(transfers) = &mut self.transfers {
+            transfers.start(now, batch.done_at);
+        }
         batch
     }
 
@@ -197,17 +262,19 @@ impl Replica {
                 decode_context_tokens += u64::from(known_tokens);
                 batch.record.num_decode_tokens += 1;
             } else {
+                // Drafts are verified as a chunk: its tokens share one read of the cache.
                 self.shape.add_prefill(entry.num_tokens, entry.num_computed_tokens, entry.samples);
-                batch.record.num_prefill_tokens += entry.num_tokens;
+                let is_decode = entry.num_draft_tokens > 0;
+                let record = &mut batch.record;
+                let tokens =
+                    if is_decode { &mut record.num_decode_tokens } else { &mut record.num_prefill_tokens };
+                *tokens += entry.num_tokens;
             }
-            live.first_scheduled.get_or_insert(now);
+            if entry.kind == ScheduledKind::New {
+                live.first_scheduled = Some(now);
+            }
             if entry.samples {
-                let num_prompt_tokens = self
-                    .scheduler
-                    .request(entry.slot, entry.id)
-                    .map_or(0, |request| request.num_prompt_tokens);
-                let position = known_tokens - num_prompt_tokens;
-                batch.sampled.push_token(live.output.get(position));
+                live.sample(entry, self.drafts, &self.scheduler, &mut batch.sampled);
             }
             batch.sampled.end_request();
         }
@@ -219,11 +286,20 @@ impl Replica {
     pub(super) fn update(&mut self, now: SimTime, ended: &mut Vec<u64>, observer: &mut dyn Observer) -> Next {
         let Some(mut batch) = self.queue.pop_front() else { return Next::Iterate(now) };
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
-        self.scheduler.update_from_output(&batch.output, &batch.sampled, None, &mut self.outputs);
+        let reported = self.transfers.as_mut().map(|transfers| transfers.worker_output(now));
+        self.scheduler.update_from_output(
+            &batch.output,
+            &batch.sampled,
+            reported.as_ref(),
+            &mut self.outputs,
+        );
+        self.draft(&batch.output);
         for output in &self.outputs.outputs {
-            let Some(live) = self.live[output.slot.index()].as_mut() else { continue };
-            live.first_token.get_or_insert(now);
-            if let Some(stats) = output.prefill_stats {
+            // They come with the first output.
+            if let Some(stats) = output.prefill_stats
+                && let Some(live) = &mut self.live[output.slot.index()]
+            {
+                live.first_token = Some(now);
                 live.num_local_cached_tokens = stats.num_local_cached_tokens;
                 live.num_external_cached_tokens = stats.num_external_cached_tokens;
             }
@@ -236,6 +312,18 @@ impl Replica {
         }
         self.spare.push(batch);
         Next::Iterate(now)
+    }
+
+    /// With sync scheduling the drafts for the next step are known after this one.
+    fn draft(&mut self, step: &SchedulerOutput) {
+        let config = self.scheduler.config();
+        let num_drafts = config.num_speculative_tokens();
+        if num_drafts == 0 || config.async_scheduling {
+            return;
+        }
+        for entry in &step.scheduled {
+            self.scheduler.update_draft_token_ids(entry.slot, entry.id, num_drafts);
+        }
     }
 
     fn finish_step(&mut self, now: SimTime, batch: &mut Batch, observer: &mut dyn Observer) {
@@ -259,9 +347,41 @@ impl Replica {
             }
         }
         if !self.outputs.events.is_empty() {
-            observer.on_kv_events(now, &self.outputs.events);
+            observer.on_kv_events(now, &self.outputs.events, &self.scheduler);
         }
         observer.on_step(&batch.record);
+    }
+}
+
+impl Live {
+    /// Samples a token, and the drafts that are accepted with it.
+    fn sample(
+        &mut self,
+        entry: &ScheduledRequest,
+        drafts: Option<DraftAcceptance>,
+        scheduler: &Scheduler,
+        sampled: &mut ModelRunnerOutput,
+    ) {
+        let Some(drafts) = drafts else {
+            let known_tokens = entry.num_computed_tokens + entry.num_tokens;
+            return sampled.push_token(self.output.get(known_tokens - self.num_prompt_tokens));
+        };
+        let is_admitted = entry.kind != ScheduledKind::Running;
+        if is_admitted && let Some(request) = scheduler.request(entry.slot, entry.id) {
+            // What an admitted request brings as drafts is padding.
+            self.num_sampled = request.num_output_tokens();
+        }
+        let mut num_accepted = 0;
+        if let (false, Some(rng)) = (is_admitted, &mut self.rng) {
+            while num_accepted < entry.num_draft_tokens && rng.random_bool(drafts.acceptance_rate) {
+                num_accepted += 1;
+            }
+        }
+        for position in self.num_sampled..=self.num_sampled + num_accepted {
+            // Past the end the scheduler drops what comes.
+            sampled.push_token(if position < self.output.len() { self.output.get(position) } else { 0 });
+        }
+        self.num_sampled += num_accepted + 1;
     }
 }
 
@@ -282,5 +402,6 @@ fn request_record(live: &Live, finished: &FinishedRequest, now: SimTime) -> Requ
         num_preemptions: finished.num_preemptions,
         finish_reason: finished.status.finish_reason().unwrap_or(FinishReason::Length),
         skip_reading_prefix_cache: live.spec.skip_reading_prefix_cache,
+        shares_first_block: live.spec.shares_first_block,
     }
 }

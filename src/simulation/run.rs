@@ -48,7 +48,10 @@ pub struct Simulation {
     actions: Vec<Action>,
     events: EventQueue,
     now: SimTime,
-    /// The replica waits for a request.
+    /// When the replica's loop goes on; `None` while a step is being executed, or nothing is to do.
+    /// An [`Event::Iterate`] of another time has been overtaken.
+    iterate_at: Option<SimTime>,
+    /// The replica's loop waits and may be woken.
     is_idle: bool,
     is_stuck: bool,
     ended: Vec<u64>,
@@ -66,6 +69,7 @@ impl Simulation {
             actions,
             events,
             now: SimTime::ZERO,
+            iterate_at: None,
             is_idle: true,
             is_stuck: false,
             ended: Vec::new(),
@@ -143,10 +147,13 @@ impl Simulation {
                 self.plan(next);
             }
             Event::Action(index) => self.act(index, observer),
-            Event::Iterate => {
+            Event::Iterate if self.iterate_at == Some(at) => {
+                self.iterate_at = None;
+                self.is_idle = false;
                 let next = self.replica.iterate(at);
                 self.plan(next);
             }
+            Event::Iterate => {}
         }
         Ok(true)
     }
@@ -154,16 +161,25 @@ impl Simulation {
     fn plan(&mut self, next: Next) {
         self.is_stuck = next == Next::Stuck;
         match next {
-            Next::Iterate(at) => self.events.push(at, Event::Iterate),
+            Next::Iterate(at) => self.iterate_at(at),
             Next::Update(at) => self.events.push(at, Event::Update),
+            Next::Waiting(at) => {
+                self.is_idle = true;
+                self.iterate_at(at);
+            }
             Next::Idle | Next::Stuck => self.is_idle = true,
         }
+    }
+
+    fn iterate_at(&mut self, at: SimTime) {
+        self.iterate_at = Some(at);
+        self.events.push(at, Event::Iterate);
     }
 
     /// Wakes the replica if it waits.
     fn wake(&mut self) {
         if std::mem::take(&mut self.is_idle) {
-            self.events.push(self.now, Event::Iterate);
+            self.iterate_at(self.now);
         }
     }
 

@@ -1,6 +1,12 @@
 //! The scheduler's side of a KV connector: KV blocks that are held outside of the engine
 //! (`distributed/kv_transfer/kv_connector/v1/base.py`).
 
+mod tier;
+mod tiered;
+
+pub use tier::EvictionOrder;
+pub use tiered::{Direction, TierConfig, TierKind, TierStats, TieredConnector, Transfer, TransferDone};
+
 use super::kv_cache::BlockId;
 use super::kv_events::KvCacheEvent;
 use super::request::Request;
@@ -53,8 +59,9 @@ pub trait KvConnector {
     /// The request ended; true keeps its blocks until it is reported in `finished_sending`.
     fn request_finished(&mut self, request: &Request, block_ids: &[&[BlockId]]) -> bool;
 
-    /// A `schedule()` call is complete, and it is this one's turn to plan loads and stores.
-    fn build_connector_meta(&mut self) {}
+    /// A `schedule()` call gave the request tokens; it will have computed `num_computed_tokens` after
+    /// the step. The turn to plan stores (`build_connector_meta`).
+    fn on_scheduled(&mut self, _request: &Request, _num_computed_tokens: u32) {}
 
     /// Events of the store itself.
     fn take_events(&mut self) -> Vec<KvCacheEvent> {

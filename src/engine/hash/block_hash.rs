@@ -6,7 +6,7 @@ use std::fmt;
 /// What the engine keys its maps by. Equal exactly when vLLM's digests are equal, within one
 /// [`RequestBlockHasher`](super::RequestBlockHasher); the number itself has no meaning outside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BlockHash(pub u64);
+pub struct BlockHash(pub u32);
 
 /// vLLM's hash of a block: 32 bytes of SHA-256 or 16 of XXH3.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

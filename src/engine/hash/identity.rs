@@ -7,13 +7,15 @@
 //! covers is equal for two blocks exactly when vLLM's (parent, tokens, extra keys) are.
 //!
 //! A run that is part of another in the trie needs no splitting, since a child may leave a node at any
-//! offset; and inside a run the places of its blocks are an arithmetic sequence.
+//! offset; and inside a run the blocks follow one another, so their numbers are given out in bulk
+//! ([`BlockNumbers`]).
 
 use std::collections::HashMap;
 
 use rustc_hash::FxBuildHasher;
 
 use super::block_hash::BlockHash;
+use super::block_numbers::BlockNumbers;
 use super::cbor;
 use super::extra_keys::{ExtraKey, end_of, generate_lookahead_block_hash_extra_keys};
 use super::request_hasher::BlockLayout;
@@ -33,7 +35,7 @@ pub(super) struct PrefixTrie {
     extra_edges: FxHashMap<(Place, u32), u32>,
     /// Serialized extra keys to a number for them.
     extra_ids: HashMap<Box<[u8]>, u32>,
-    num_nodes: u32,
+    numbers: BlockNumbers,
     serialized: Vec<u8>,
 }
 
@@ -90,8 +92,7 @@ impl PrefixTrie {
                 let count = fit.min((num_blocks - hashes.len()) as u32);
                 if count > 0 {
                     let first = at.place + u64::from(layout.block_size + layout.num_lookahead_tokens);
-                    let block_size = u64::from(layout.block_size);
-                    hashes.extend((0..u64::from(count)).map(|i| BlockHash(first + i * block_size)));
+                    self.numbers.extend(node_of(first), block_in_node(layout, first), count, hashes);
                     at.step(count * layout.block_size);
                     continue;
                 }
@@ -99,7 +100,7 @@ impl PrefixTrie {
             self.advance(&mut at, runs, layout.block_size);
             let mut ahead = at;
             self.advance(&mut ahead, runs, layout.num_lookahead_tokens);
-            hashes.push(BlockHash(ahead.place));
+            self.numbers.extend(node_of(ahead.place), block_in_node(layout, ahead.place), 1, hashes);
         }
         *cursor = at;
     }
@@ -122,8 +123,8 @@ impl PrefixTrie {
         }
         if !at.entered {
             let token = runs[at.run as usize].start.wrapping_add(u64::from(at.used));
-            let num_nodes = &mut self.num_nodes;
-            let node = *self.token_edges.entry((at.place, token)).or_insert_with(|| new_node(num_nodes));
+            let numbers = &mut self.numbers;
+            let node = *self.token_edges.entry((at.place, token)).or_insert_with(|| numbers.add_node());
             at.place = u64::from(node) << 32;
             at.entered = true;
         }
@@ -140,8 +141,8 @@ impl PrefixTrie {
                 id
             }
         };
-        let num_nodes = &mut self.num_nodes;
-        let node = *self.extra_edges.entry((at.place, id)).or_insert_with(|| new_node(num_nodes));
+        let numbers = &mut self.numbers;
+        let node = *self.extra_edges.entry((at.place, id)).or_insert_with(|| numbers.add_node());
         at.place = u64::from(node) << 32;
         at.entered = false;
     }
@@ -154,11 +155,14 @@ impl TrieCursor {
     }
 }
 
-/// # Panics
-/// After 2^32 nodes, whose edges would fill more than 100 GB.
-fn new_node(num_nodes: &mut u32) -> u32 {
-    *num_nodes = num_nodes.checked_add(1).expect("fewer than 2^32 distinct runs in one simulation");
-    *num_nodes
+fn node_of(place: Place) -> u32 {
+    (place >> 32) as u32
+}
+
+/// Which block of its node a hashed place ends. All of a node lie the same distance past a multiple
+/// of the block size, since a node begins at one position of the sequence.
+fn block_in_node(layout: BlockLayout, place: Place) -> u32 {
+    place as u32 / layout.block_size
 }
 
 /// The position from which on no block has an extra key besides the adapter.
@@ -185,12 +189,12 @@ mod tests {
     fn a_run_costs_one_node_and_prefixes_share_it() {
         let mut trie = PrefixTrie::default();
         let long = hashes(&mut trie, 0, &TokenRuns::from_run(100, 4_000));
-        assert_eq!((long.len(), trie.num_nodes), (1_000, 1));
+        assert_eq!((long.len(), trie.numbers.num_nodes()), (1_000, 1));
         // The same 10 tokens, then others: two blocks are shared, and one new run begins at token 10.
         let mut other = TokenRuns::from_run(100, 10);
         other.push_run(0, 10);
         let branch = hashes(&mut trie, 0, &other);
-        assert_eq!((branch.len(), trie.num_nodes), (5, 2));
+        assert_eq!((branch.len(), trie.numbers.num_nodes()), (5, 2));
         assert_eq!(branch[..2], long[..2]);
         assert!(branch[2..].iter().all(|hash| !long.contains(hash)));
     }

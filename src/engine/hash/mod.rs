@@ -12,6 +12,7 @@
 
 mod algorithm;
 mod block_hash;
+mod block_numbers;
 mod cbor;
 mod digest_chain;
 mod extra_keys;

@@ -27,35 +27,52 @@ pub struct BlockHashWithGroupId {
     pub group_id: u32,
 }
 
-/// State of a block. The links of the free queue lie apart, so that walking the queue stays in
-/// the cache.
-#[derive(Clone, Debug)]
+/// State of a block: 16 bytes, and the links of the free queue and the residency lie apart, since
+/// with some ten thousand blocks what is touched together must stay in the cache.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct KvCacheBlock {
     /// Requests that hold the block.
     pub ref_cnt: u32,
-    /// Prefix length in tokens that `block_hash` stands for; 0 without a hash.
+    /// Prefix length in tokens that the hash stands for; 0 without a hash.
     pub block_hash_num_tokens: u32,
-    /// The primary hash.
-    pub block_hash: Option<BlockHashWithGroupId>,
-    /// Residency: when the block was last handed out ([`NEVER_NS`] if that life has ended) and
-    /// last hit, and how often it was hit.
-    pub birth_ns: u64,
-    pub last_access_ns: u64,
-    pub num_hits: u32,
+    /// The primary hash, or [`NO_HASH`].
+    hash: BlockHash,
+    group_id: u32,
 }
 
-/// A time that does not come.
-pub(super) const NEVER_NS: u64 = u64::MAX;
+/// No run has so many hashes.
+const NO_HASH: BlockHash = BlockHash(u32::MAX);
 
 impl Default for KvCacheBlock {
     fn default() -> Self {
-        Self {
-            ref_cnt: 0,
-            block_hash_num_tokens: 0,
-            block_hash: None,
-            birth_ns: NEVER_NS,
-            last_access_ns: 0,
-            num_hits: 0,
-        }
+        Self { ref_cnt: 0, block_hash_num_tokens: 0, hash: NO_HASH, group_id: 0 }
+    }
+}
+
+impl KvCacheBlock {
+    #[inline]
+    pub fn has_hash(&self) -> bool {
+        self.hash != NO_HASH
+    }
+
+    #[inline]
+    pub fn block_hash(&self) -> Option<BlockHashWithGroupId> {
+        self.has_hash().then_some(BlockHashWithGroupId { hash: self.hash, group_id: self.group_id })
+    }
+
+    #[inline]
+    pub fn set_block_hash(&mut self, key: BlockHashWithGroupId, num_tokens: u32) {
+        self.hash = key.hash;
+        self.group_id = key.group_id;
+        self.block_hash_num_tokens = num_tokens;
+    }
+
+    /// Takes the primary hash away.
+    #[inline]
+    pub fn reset_hash(&mut self) -> Option<BlockHashWithGroupId> {
+        let key = self.block_hash();
+        self.hash = NO_HASH;
+        self.block_hash_num_tokens = 0;
+        key
     }
 }

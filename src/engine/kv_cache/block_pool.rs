@@ -1,12 +1,16 @@
 //! The pool of KV cache blocks and the prefix cache over them (`BlockPool` in
 //! `v1/core/block_pool.py`).
 
+mod invariants;
+#[cfg(test)]
+mod model_tests;
+
 use rustc_hash::FxHashMap;
 
-use super::block::{BlockHashWithGroupId, BlockId, KvCacheBlock, NEVER_NS, NULL_BLOCK};
+use super::block::{BlockHashWithGroupId, BlockId, KvCacheBlock, NULL_BLOCK};
 use super::block_hash_map::BlockHashToBlockMap;
 use super::free_block_queue::FreeKvCacheBlockQueue;
-use super::residency::{BlockEviction, Residency};
+use super::residency::Residency;
 use crate::engine::hash::BlockHash;
 use crate::engine::kv_events::{BlockStored, KvCacheEvent};
 use crate::engine::request::Request;
@@ -60,12 +64,18 @@ pub enum PoolChange {
     Clear,
 }
 
-/// Token range of blocks under one event.
-struct StoredRange {
-    first_block: u32,
-    end_block: u32,
-    block_size: u32,
-    group_id: u32,
+/// Blocks of a request that have become full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FullBlocks {
+    /// The first of them.
+    pub num_cached_blocks: u32,
+    /// One past the last.
+    pub num_full_blocks: u32,
+    /// In tokens, over all ranks.
+    pub block_size: u32,
+    pub group_id: u32,
+    /// Which of them to hash.
+    pub mask: BlockMask,
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +96,8 @@ pub struct BlockPool {
     now_ns: u64,
     /// `None` when nobody follows.
     journal: Option<Vec<PoolChange>>,
+    /// Blocks that were hit or hashed so far.
+    num_gains: u64,
     /// Unhashed blocks of the `free_blocks` call at hand, kept for its capacity.
     blocks_to_evict_first: Vec<BlockId>,
 }
@@ -115,9 +127,10 @@ impl BlockPool {
             hash_block_size: config.hash_block_size,
             num_hash_lookahead_tokens: config.num_hash_lookahead_tokens,
             kv_event_queue: config.enable_kv_cache_events.then(Vec::new),
-            residency: config.record_residency.then(Residency::default),
+            residency: config.record_residency.then(|| Residency::new(config.num_gpu_blocks)),
             now_ns: 0,
             journal: None,
+            num_gains: 0,
             blocks_to_evict_first: Vec::new(),
         }
     }
@@ -174,6 +187,12 @@ impl BlockPool {
         1.0 - f64::from(self.get_num_free_blocks()) / f64::from(total)
     }
 
+    /// How often a block was hit or came under a hash: a bound on how many more blocks in use a
+    /// lookup can hit than at an earlier count.
+    pub(super) fn num_gains(&self) -> u64 {
+        self.num_gains
+    }
+
     /// The free blocks in eviction order.
     pub fn free_blocks_in_order(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.free_block_queue.iter()
@@ -196,7 +215,7 @@ impl BlockPool {
 
     #[inline]
     pub(super) fn block_hash(&self, block: BlockId) -> Option<BlockHashWithGroupId> {
-        self.blocks[block.index()].block_hash
+        self.blocks[block.index()].block_hash()
     }
 
     #[inline]
@@ -242,18 +261,10 @@ impl BlockPool {
         true
     }
 
-    /// Gives the blocks `num_cached_blocks..num_full_blocks` of a request their hashes, so that
-    /// others can hit them, and queues the event for it.
-    pub(super) fn cache_full_blocks(
-        &mut self,
-        request: &Request,
-        blocks: &[BlockId],
-        num_cached_blocks: u32,
-        num_full_blocks: u32,
-        block_size: u32,
-        group_id: u32,
-        mask: BlockMask,
-    ) {
+    /// Gives full blocks of a request, whose table is `blocks`, their hashes, so that others can hit
+    /// them, and queues the event for it.
+    pub(super) fn cache_full_blocks(&mut self, request: &Request, blocks: &[BlockId], full: &FullBlocks) {
+        let FullBlocks { num_cached_blocks, num_full_blocks, block_size, group_id, mask } = *full;
         if num_cached_blocks >= num_full_blocks {
             return;
         }
@@ -274,13 +285,7 @@ impl BlockPool {
         if self.kv_event_queue.is_some() {
             let stored = (num_cached_blocks..num_full_blocks)
                 .filter(|&index| !blocks[index as usize].is_null() && mask.reachable(index));
-            let range = StoredRange {
-                first_block: num_cached_blocks,
-                end_block: num_full_blocks,
-                block_size,
-                group_id,
-            };
-            self.queue_block_stored(request, &range, stored);
+            self.queue_block_stored(request, full, stored);
         }
     }
 
@@ -293,8 +298,17 @@ impl BlockPool {
         block_size: u32,
         group_id: u32,
     ) {
+        // The last block of a hit that ends inside it may have no hash yet; vLLM ends with an error.
+        let num_full_blocks = request.block_hashes.len() as u32 / (block_size / self.hash_block_size);
+        let num_cached_blocks = num_cached_blocks.min(num_full_blocks);
         if num_cached_blocks > 0 && self.kv_event_queue.is_some() {
-            let range = StoredRange { first_block: 0, end_block: num_cached_blocks, block_size, group_id };
+            let range = FullBlocks {
+                num_cached_blocks: 0,
+                num_full_blocks: num_cached_blocks,
+                block_size,
+                group_id,
+                mask: BlockMask::All,
+            };
             self.queue_block_stored(request, &range, 0..num_cached_blocks);
         }
     }
@@ -302,7 +316,7 @@ impl BlockPool {
     fn queue_block_stored(
         &mut self,
         request: &Request,
-        range: &StoredRange,
+        range: &FullBlocks,
         stored: impl Iterator<Item = u32>,
     ) {
         let Some(queue) = &mut self.kv_event_queue else { return };
@@ -310,11 +324,11 @@ impl BlockPool {
         let hash_of = |index: u32| request.block_hashes[((index + 1) * scale - 1) as usize];
         let lookahead = self.num_hash_lookahead_tokens;
         let mut event = BlockStored::new(request, range.block_size, range.group_id, lookahead);
-        event.parent_block_hash = range.first_block.checked_sub(1).map(hash_of);
+        event.parent_block_hash = range.num_cached_blocks.checked_sub(1).map(hash_of);
         event.set_token_ids(
             request,
-            range.first_block * range.block_size,
-            range.end_block * range.block_size,
+            range.num_cached_blocks * range.block_size,
+            range.num_full_blocks * range.block_size,
         );
         for index in stored {
             let start = index * range.block_size;
@@ -363,30 +377,28 @@ impl BlockPool {
         Some(key)
     }
 
+    #[inline]
     fn insert_block_hash(&mut self, key: BlockHashWithGroupId, block: BlockId, num_tokens: u32) {
         let state = &mut self.blocks[block.index()];
-        if state.block_hash == Some(key) {
-            return;
-        }
         let map = &mut self.cached_block_hash_to_block[key.group_id as usize];
-        if state.block_hash.is_none() {
-            state.block_hash = Some(key);
-            state.block_hash_num_tokens = num_tokens;
-        } else {
-            if map.contains(key.hash, block) {
-                return;
+        match state.block_hash() {
+            None => state.set_block_hash(key, num_tokens),
+            Some(primary) => {
+                if primary == key || map.contains(key.hash, block) {
+                    return;
+                }
+                self.cached_block_hashes_by_block.entry(block).or_default().push(key);
             }
-            self.cached_block_hashes_by_block.entry(block).or_default().push(key);
         }
         map.insert(key.hash, block);
+        self.num_gains += 1;
         self.note(PoolChange::Insert { hash: key.hash, group_id: key.group_id, block });
     }
 
     /// Takes all hashes from a block, with an event for each. True if there were any.
+    #[inline]
     fn remove_cached_block_hashes(&mut self, block: BlockId) -> bool {
-        let state = &mut self.blocks[block.index()];
-        let Some(primary) = state.block_hash.take() else { return false };
-        state.block_hash_num_tokens = 0;
+        let Some(primary) = self.blocks[block.index()].reset_hash() else { return false };
         self.remove_cached_block_hash(primary, block);
         if !self.cached_block_hashes_by_block.is_empty()
             && let Some(others) = self.cached_block_hashes_by_block.remove(&block)
@@ -398,6 +410,7 @@ impl BlockPool {
         true
     }
 
+    #[inline]
     fn remove_cached_block_hash(&mut self, key: BlockHashWithGroupId, block: BlockId) {
         if self.cached_block_hash_to_block[key.group_id as usize].pop(key.hash, block) {
             self.note(PoolChange::Erase { hash: key.hash, group_id: key.group_id, block });
@@ -410,9 +423,8 @@ impl BlockPool {
     /// Moves the hashes of `source` to `destination`, without events: the request that owns
     /// `source` goes on writing into it, and the cache keeps a private copy.
     pub(super) fn move_block_hashes(&mut self, source: BlockId, destination: BlockId) {
-        let state = &mut self.blocks[source.index()];
-        let num_tokens = std::mem::take(&mut state.block_hash_num_tokens);
-        let primary = state.block_hash.take();
+        let num_tokens = self.block_hash_num_tokens(source);
+        let primary = self.blocks[source.index()].reset_hash();
         let others = self.cached_block_hashes_by_block.remove(&source).unwrap_or_default();
         for key in primary.into_iter().chain(others) {
             self.cached_block_hash_to_block[key.group_id as usize].pop(key.hash, source);
@@ -422,20 +434,11 @@ impl BlockPool {
     }
 
     /// Ends the life of a block's content: its hashes go, and its residency is recorded.
+    #[inline]
     fn maybe_evict_cached_block(&mut self, block: BlockId) {
         let cached = self.remove_cached_block_hashes(block);
         if let Some(residency) = &mut self.residency {
-            let state = &mut self.blocks[block.index()];
-            if state.birth_ns != NEVER_NS {
-                residency.evictions.push(BlockEviction {
-                    evicted_at_ns: self.now_ns,
-                    lifetime_ns: self.now_ns - state.birth_ns,
-                    idle_ns: self.now_ns - state.last_access_ns,
-                    num_hits: state.num_hits,
-                    cached,
-                });
-                state.birth_ns = NEVER_NS;
-            }
+            residency.on_block_evicted(block, self.now_ns, cached);
         }
     }
 
@@ -445,21 +448,20 @@ impl BlockPool {
     /// When fewer are free: the caller has counted before.
     pub(super) fn get_new_blocks(&mut self, num_blocks: u32, out: &mut Vec<BlockId>) {
         assert!(num_blocks <= self.get_num_free_blocks(), "cannot get {num_blocks} free blocks");
-        for _ in 0..num_blocks {
-            let Some(block) = self.free_block_queue.popleft() else { break };
+        let first = out.len();
+        self.free_block_queue.popleft_n(num_blocks, |block| out.push(block));
+        for &block in &out[first..] {
             self.note(PoolChange::PopLeft(block));
             if self.enable_caching {
                 self.maybe_evict_cached_block(block);
             }
             let state = &mut self.blocks[block.index()];
             debug_assert_eq!(state.ref_cnt, 0);
+            debug_assert!(!state.has_hash(), "block {block:?} is handed out with a hash");
             state.ref_cnt = 1;
-            if self.residency.is_some() {
-                state.birth_ns = self.now_ns;
-                state.last_access_ns = self.now_ns;
-                state.num_hits = 0;
+            if let Some(residency) = &mut self.residency {
+                residency.on_block_allocated(block, self.now_ns);
             }
-            out.push(block);
         }
     }
 
@@ -477,14 +479,9 @@ impl BlockPool {
                 }
             }
             state.ref_cnt += 1;
-            if let Some(residency) = &mut self.residency
-                && state.birth_ns != NEVER_NS
-            {
-                if state.num_hits > 0 {
-                    residency.reuse_gaps_ns.push(self.now_ns - state.last_access_ns);
-                }
-                state.last_access_ns = self.now_ns;
-                state.num_hits += 1;
+            self.num_gains += 1;
+            if let Some(residency) = &mut self.residency {
+                residency.on_block_accessed(block, self.now_ns);
             }
         }
     }
@@ -493,23 +490,27 @@ impl BlockPool {
     /// and goes to the front of the queue, one with a hash to the back.
     pub(super) fn free_blocks(&mut self, ordered_blocks: impl Iterator<Item = BlockId>) {
         debug_assert!(self.blocks_to_evict_first.is_empty());
-        for block in ordered_blocks {
+        let (states, first) = (&mut self.blocks, &mut self.blocks_to_evict_first);
+        let (journal, enable_caching) = (&mut self.journal, self.enable_caching);
+        let evicted_last = ordered_blocks.filter(|block| {
+            let state = &mut states[block.index()];
             if block.is_null() {
-                continue;
+                return false;
             }
-            let state = &mut self.blocks[block.index()];
             debug_assert!(state.ref_cnt > 0, "block {block:?} is freed more often than held");
             state.ref_cnt -= 1;
             if state.ref_cnt > 0 {
-                continue;
+                return false;
             }
-            if state.block_hash.is_none() || !self.enable_caching {
-                self.blocks_to_evict_first.push(block);
-            } else {
-                self.free_block_queue.append(block);
-                self.note(PoolChange::Append(block));
+            let evict_last = state.has_hash() && enable_caching;
+            match (evict_last, &mut *journal) {
+                (false, _) => first.push(*block),
+                (true, Some(journal)) => journal.push(PoolChange::Append(*block)),
+                (true, None) => {}
             }
-        }
+            evict_last
+        });
+        self.free_block_queue.append_n(evicted_last);
         while let Some(block) = self.blocks_to_evict_first.pop() {
             self.free_block_queue.prepend(block);
             self.note(PoolChange::Prepend(block));
@@ -534,6 +535,9 @@ impl BlockPool {
         self.cached_block_hashes_by_block.clear();
         for block in &mut self.blocks {
             *block = KvCacheBlock::default();
+        }
+        if let Some(residency) = &mut self.residency {
+            residency.reset();
         }
         self.note(PoolChange::Clear);
         if let Some(queue) = &mut self.kv_event_queue {

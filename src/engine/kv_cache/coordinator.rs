@@ -101,6 +101,30 @@ impl KvCacheCoordinator {
             .sum()
     }
 
+    /// Whether the pool has all blocks that the allocation takes. Where it does not, although
+    /// [`Self::get_num_blocks_to_allocate`] says so, vLLM ends with an error; here the request waits.
+    pub fn can_allocate(
+        &self,
+        slot: RequestSlot,
+        needed: &NeededTokens,
+        new_computed_blocks: &[Vec<BlockId>],
+    ) -> bool {
+        if !self.managers.iter().any(|manager| manager.spec.is_mamba()) {
+            return true;
+        }
+        let pool = &self.block_pool;
+        let taken = |(group, manager): (usize, &SingleTypeKvCacheManager)| {
+            let hits = new_computed_blocks.get(group).map_or(&[][..], Vec::as_slice);
+            if manager.spec.is_mamba() {
+                manager.num_mamba_blocks_taken(slot, pool, needed, hits)
+            } else {
+                manager.get_num_blocks_to_allocate(slot, pool, needed, hits)
+            }
+        };
+        let num_taken: i64 = self.managers.iter().enumerate().map(taken).sum();
+        num_taken <= i64::from(pool.get_num_free_blocks())
+    }
+
     /// Gives the request its hits, and blocks for the tokens that a connector will load. All groups
     /// touch their hits before any takes a new block, which could be another group's hit.
     pub fn allocate_new_computed_blocks(

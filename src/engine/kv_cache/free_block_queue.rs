@@ -33,21 +33,28 @@ impl FreeKvCacheBlockQueue {
         self.num_free_blocks
     }
 
-    fn insert_between(&mut self, prev: u32, block: u32, next: u32) {
-        self.links[block as usize] = Link { prev, next };
-        self.links[prev as usize].next = block;
-        self.links[next as usize].prev = block;
-        self.num_free_blocks += 1;
-    }
-
-    pub fn append(&mut self, block: BlockId) {
+    /// Puts blocks at the end, in order.
+    #[inline]
+    pub fn append_n(&mut self, blocks: impl Iterator<Item = BlockId>) {
         let sentinel = self.sentinel();
-        self.insert_between(self.links[sentinel as usize].prev, block.0, sentinel);
+        let mut last = self.links[sentinel as usize].prev;
+        for block in blocks {
+            self.links[last as usize].next = block.0;
+            self.links[block.index()].prev = last;
+            last = block.0;
+            self.num_free_blocks += 1;
+        }
+        self.links[last as usize].next = sentinel;
+        self.links[sentinel as usize].prev = last;
     }
 
     pub fn prepend(&mut self, block: BlockId) {
         let sentinel = self.sentinel();
-        self.insert_between(sentinel, block.0, self.links[sentinel as usize].next);
+        let next = self.links[sentinel as usize].next;
+        self.links[block.index()] = Link { prev: sentinel, next };
+        self.links[sentinel as usize].next = block.0;
+        self.links[next as usize].prev = block.0;
+        self.num_free_blocks += 1;
     }
 
     /// Takes out a block that is in the queue.
@@ -58,14 +65,21 @@ impl FreeKvCacheBlockQueue {
         self.num_free_blocks -= 1;
     }
 
-    pub fn popleft(&mut self) -> Option<BlockId> {
+    /// Takes the first `num_blocks` blocks, or all if there are fewer.
+    #[inline]
+    pub fn popleft_n(&mut self, num_blocks: u32, mut take: impl FnMut(BlockId)) {
         let sentinel = self.sentinel();
-        let head = self.links[sentinel as usize].next;
-        if head == sentinel {
-            return None;
+        let mut head = self.links[sentinel as usize].next;
+        for _ in 0..num_blocks {
+            if head == sentinel {
+                break;
+            }
+            take(BlockId(head));
+            head = self.links[head as usize].next;
+            self.num_free_blocks -= 1;
         }
-        self.remove(BlockId(head));
-        Some(BlockId(head))
+        self.links[sentinel as usize].next = head;
+        self.links[head as usize].prev = sentinel;
     }
 
     /// The blocks from the head on.
@@ -104,9 +118,14 @@ mod tests {
             let mut model: VecDeque<u32> = (0..8).collect();
             for (operation, block) in operations {
                 match operation {
-                    0 => prop_assert_eq!(queue.popleft().map(|b| b.0), model.pop_front()),
+                    0 => {
+                        let mut taken = Vec::new();
+                        queue.popleft_n(block, |b| taken.push(b.0));
+                        let count = model.len().min(block as usize);
+                        prop_assert_eq!(taken, model.drain(..count).collect::<Vec<_>>());
+                    }
                     1 if !model.contains(&block) => {
-                        queue.append(BlockId(block));
+                        queue.append_n(std::iter::once(BlockId(block)));
                         model.push_back(block);
                     }
                     2 if !model.contains(&block) => {

@@ -52,6 +52,18 @@ pub struct KvCacheManager {
     hit_blocks: Vec<Vec<BlockId>>,
     /// Blocks that the last allocation added to the request's table, by group.
     new_blocks: Vec<Vec<BlockId>>,
+    refused: Option<Refused>,
+}
+
+/// An admission that the full-sequence gate refused, to know without a new lookup that it would be
+/// refused again.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    id: u64,
+    num_tokens: u32,
+    /// Without the watermark, which does not always count.
+    required_blocks: i64,
+    num_gains: u64,
 }
 
 impl KvCacheManager {
@@ -67,6 +79,7 @@ impl KvCacheManager {
             prefix_cache_stats: PrefixCacheStats::default(),
             hit_blocks: vec![Vec::new(); num_groups],
             new_blocks: vec![Vec::new(); num_groups],
+            refused: None,
         }
     }
 
@@ -125,6 +138,23 @@ impl KvCacheManager {
         }
     }
 
+    /// Whether the full-sequence gate would refuse this request again, whatever a lookup finds.
+    ///
+    /// With one group of full attention it asks for the request's blocks less those of its hit that
+    /// are in use. A block can only join these by being hit or hashed, so the need has sunk by no more
+    /// than the number of times that happened.
+    pub fn is_refused_again(&self, request: &Request) -> bool {
+        let ([manager], Some(refused)) = (self.coordinator.managers.as_slice(), self.refused) else {
+            return false;
+        };
+        let pool = &self.coordinator.block_pool;
+        let gained = (pool.num_gains() - refused.num_gains) as i64;
+        manager.spec.is_full()
+            && !request.report_cached_blocks
+            && (refused.id, refused.num_tokens) == (request.id, request.num_tokens())
+            && refused.required_blocks - gained > i64::from(pool.get_num_free_blocks())
+    }
+
     /// Looks for cached blocks of the request's tokens, all but the last, which must be computed to
     /// give logits.
     pub fn get_computed_blocks(&mut self, request: &Request) -> PrefixCacheHit {
@@ -172,6 +202,13 @@ impl KvCacheManager {
     /// Gives a request blocks for its next tokens and hashes those that will be full after the
     /// step. False, and only blocks outside of windows given back, if there are too few.
     pub fn allocate_slots(&mut self, request: &Request, slot: RequestSlot, args: &AllocateSlots) -> bool {
+        for group in &mut self.new_blocks {
+            group.clear();
+        }
+        // An admission has gates to pass, even if it holds all its blocks.
+        if request.status == RequestStatus::Running && self.has_slots(request, slot, args) {
+            return true;
+        }
         let num_local_computed_tokens = request.num_computed_tokens + args.num_new_computed_tokens;
         let computed_tokens = num_local_computed_tokens + args.num_external_computed_tokens;
         let total_computed_tokens = computed_tokens.min(self.max_model_len);
@@ -191,6 +228,12 @@ impl KvCacheManager {
             };
             let required = self.coordinator.get_num_blocks_to_allocate(slot, &needed, hits);
             if required + watermark_blocks > i64::from(pool.get_num_free_blocks()) {
+                self.refused = Some(Refused {
+                    id: request.id,
+                    num_tokens: request.num_tokens(),
+                    required_blocks: required,
+                    num_gains: pool.num_gains(),
+                });
                 return false;
             }
         }
@@ -209,7 +252,9 @@ impl KvCacheManager {
         };
         let required = self.coordinator.get_num_blocks_to_allocate(slot, &needed, hits);
         let free = i64::from(self.coordinator.block_pool.get_num_free_blocks());
-        if required + watermark_blocks > free - i64::from(args.reserved_blocks) {
+        if required + watermark_blocks > free - i64::from(args.reserved_blocks)
+            || !self.coordinator.can_allocate(slot, &needed, hits)
+        {
             return false;
         }
         if hits.iter().any(|group| !group.is_empty()) || args.num_external_computed_tokens > 0 {
@@ -219,9 +264,6 @@ impl KvCacheManager {
                 num_local_computed_tokens,
                 args.num_external_computed_tokens,
             );
-        }
-        for group in &mut self.new_blocks {
-            group.clear();
         }
         self.coordinator.allocate_new_blocks(
             slot,
@@ -235,6 +277,16 @@ impl KvCacheManager {
             self.coordinator.cache_blocks(request, slot, num_tokens_to_cache);
         }
         true
+    }
+
+    /// Whether a running request has its slots already, and no block of it becomes full: most decode
+    /// steps. Only asked where nothing else would happen, with one group of full attention.
+    #[inline]
+    fn has_slots(&self, request: &Request, slot: RequestSlot, args: &AllocateSlots) -> bool {
+        let [manager] = self.coordinator.managers.as_slice() else { return false };
+        let num_tokens = request.num_computed_tokens + args.num_new_tokens;
+        let num_slots = (num_tokens + args.num_lookahead_tokens).min(self.max_model_len);
+        manager.has_slots(slot, num_slots, num_tokens.min(request.num_tokens()), self.enable_caching)
     }
 
     pub fn free(&mut self, slot: RequestSlot) {

@@ -1,6 +1,8 @@
 //! How long blocks live and wait (`v1/core/kv_cache_metrics.py`), of every block instead of a
 //! sample.
 
+use super::block::BlockId;
+
 /// A block that had been handed out before and is handed out again
 /// (`KVCacheEvictionEvent`; vLLM counts blocks without a hash too).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,4 +24,61 @@ pub struct Residency {
     pub evictions: Vec<BlockEviction>,
     /// Time between two hits on one block, in nanoseconds.
     pub reuse_gaps_ns: Vec<u64>,
+    lives: Vec<Life>,
+}
+
+/// The time in which a block holds one content.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    /// When it was handed out, or [`NEVER_NS`].
+    birth_ns: u64,
+    last_access_ns: u64,
+    num_hits: u32,
+}
+
+const NEVER_NS: u64 = u64::MAX;
+const NO_LIFE: Life = Life { birth_ns: NEVER_NS, last_access_ns: 0, num_hits: 0 };
+
+impl Residency {
+    pub(super) fn new(num_gpu_blocks: u32) -> Self {
+        Self { lives: vec![NO_LIFE; num_gpu_blocks as usize], ..Self::default() }
+    }
+
+    #[inline]
+    pub(super) fn on_block_allocated(&mut self, block: BlockId, now_ns: u64) {
+        self.lives[block.index()] = Life { birth_ns: now_ns, last_access_ns: now_ns, num_hits: 0 };
+    }
+
+    #[inline]
+    pub(super) fn on_block_accessed(&mut self, block: BlockId, now_ns: u64) {
+        let life = &mut self.lives[block.index()];
+        if life.birth_ns == NEVER_NS {
+            return;
+        }
+        if life.num_hits > 0 {
+            self.reuse_gaps_ns.push(now_ns - life.last_access_ns);
+        }
+        life.last_access_ns = now_ns;
+        life.num_hits += 1;
+    }
+
+    #[inline]
+    pub(super) fn on_block_evicted(&mut self, block: BlockId, now_ns: u64, cached: bool) {
+        let life = std::mem::replace(&mut self.lives[block.index()], NO_LIFE);
+        if life.birth_ns != NEVER_NS {
+            self.evictions.push(BlockEviction {
+                evicted_at_ns: now_ns,
+                lifetime_ns: now_ns - life.birth_ns,
+                idle_ns: now_ns - life.last_access_ns,
+                num_hits: life.num_hits,
+                cached,
+            });
+        }
+    }
+
+    /// All lives end without being counted (a reset of the cache).
+    pub(super) fn reset(&mut self) {
+        self.lives.fill(NO_LIFE);
+        self.evictions.clear();
+    }
 }

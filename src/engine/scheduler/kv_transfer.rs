@@ -168,7 +168,7 @@ impl Scheduler {
             let in_step =
                 scheduled.scheduled.iter().find(|entry| entry.slot == slot && entry.id == request.id);
             let num_computed_tokens =
-                request.num_computed_tokens - in_step.map_or(0, |entry| entry.num_tokens);
+                request.num_computed_tokens.saturating_sub(in_step.map_or(0, |entry| entry.num_tokens));
             let num_computed_blocks = num_computed_tokens.div_ceil(self.scheduler_block_size) as usize;
             let blocks = self.kv_cache_manager.get_blocks(slot, 0);
             let mut is_affected = false;

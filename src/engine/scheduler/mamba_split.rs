@@ -7,13 +7,14 @@ use crate::engine::request::Request;
 impl Scheduler {
     /// Cuts a chunk of `num_new_tokens` that begins at `start`, so that no state that a later
     /// request could use falls inside it. 0 when the request must wait for a larger budget.
+    #[inline]
     pub(super) fn mamba_block_aligned_split(
         &self,
         request: &Request,
         num_new_tokens: u32,
         start: u32,
     ) -> u32 {
-        if !self.config.kv_cache_groups.iter().any(|spec| spec.is_mamba()) {
+        if !self.has_mamba_layers {
             return num_new_tokens;
         }
         let prefill_end = request.prefill_end();

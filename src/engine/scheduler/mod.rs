@@ -6,6 +6,7 @@
 //! it updates step N, and placeholders stand for the tokens that are not known yet.
 
 mod finish;
+mod invariants;
 mod kv_transfer;
 mod mamba_split;
 mod output;
@@ -44,12 +45,18 @@ pub enum RequestError {
          max_model_len ({max_model_len}); raise max_model_len or leave the request out"
     )]
     PromptTooLong { prompt_tokens: u32, max_model_len: u32 },
+    #[error(
+        "events of hit blocks do not work with blocks that are spread over ranks; leave \
+         kv_cache_report_mode out or set decode_context_parallel_size to 1"
+    )]
+    CannotReportCachedBlocks,
 }
 
 pub struct Scheduler {
     config: EngineConfig,
     scheduler_block_size: u32,
     hash_block_size: u32,
+    has_mamba_layers: bool,
     requests: RequestTable,
     hasher: Option<RequestBlockHasher>,
     kv_cache_manager: KvCacheManager,
@@ -86,6 +93,8 @@ pub struct Scheduler {
     skipped_kv_holding: Vec<RequestSlot>,
     scheduled_loras: Vec<u64>,
     stopped_running: Vec<RequestSlot>,
+    /// Debug builds: calls that [`Self::check_invariants`] is still left out of.
+    calls_until_check: usize,
 }
 
 /// Numbers of requests (`SchedulerStats`).
@@ -121,6 +130,7 @@ impl Scheduler {
         Ok(Self {
             scheduler_block_size,
             hash_block_size,
+            has_mamba_layers: config.kv_cache_groups.iter().any(|spec| spec.is_mamba()),
             requests: RequestTable::default(),
             hasher,
             kv_cache_manager,
@@ -144,6 +154,7 @@ impl Scheduler {
             skipped_kv_holding: Vec::new(),
             scheduled_loras: Vec::new(),
             stopped_running: Vec::new(),
+            calls_until_check: 0,
             connector,
             config,
         })
@@ -244,6 +255,12 @@ impl Scheduler {
         if prompt_tokens >= max_model_len {
             return Err(RequestError::PromptTooLong { prompt_tokens, max_model_len });
         }
+        if request.report_cached_blocks && !self.config.can_report_cached_blocks() {
+            return Err(RequestError::CannotReportCachedBlocks);
+        }
+        // The context ends first, so no decision changes, and sums of counts do not overflow.
+        let max_tokens = request.max_tokens.min(max_model_len);
+        let request = NewRequest { max_tokens, ..request };
         let slot = self.requests.insert(Request::new(request, self.hasher.as_mut()));
         self.kv_cache_manager.ensure_slot(slot);
         self.waiting.add_request(slot, &self.requests[slot]);
@@ -263,12 +280,16 @@ impl Scheduler {
         self.kv_cache_manager.take_kv_cache_block_copies(&mut output.block_copies);
         self.free_cow_retained_blocks(&output.block_copies);
         if let Some(connector) = &mut self.connector {
-            connector.build_connector_meta();
+            for entry in &output.scheduled {
+                let num_computed_tokens = entry.num_computed_tokens + entry.num_tokens;
+                connector.on_scheduled(&self.requests[entry.slot], num_computed_tokens);
+            }
         }
         if self.defer_block_free && output.total_num_scheduled_tokens > 0 {
             self.sched_step_seq += 1;
         }
         self.update_after_schedule(output);
+        self.debug_check_invariants();
     }
 
     fn new_pass(&self) -> Pass {

@@ -33,6 +33,15 @@ pub struct ScheduledRequest {
     new_blocks_start: u32,
 }
 
+/// What a request is given of a step; see [`ScheduledRequest`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepShare {
+    pub kind: ScheduledKind,
+    pub num_tokens: u32,
+    pub num_computed_tokens: u32,
+    pub num_draft_tokens: u32,
+}
+
 /// One step: which requests compute how many tokens. Kept and used again by the caller, so that
 /// steps do not allocate.
 #[derive(Clone, Debug, Default)]
@@ -70,10 +79,7 @@ impl SchedulerOutput {
         &mut self,
         slot: RequestSlot,
         request: &Request,
-        kind: ScheduledKind,
-        num_tokens: u32,
-        num_computed_tokens: u32,
-        num_draft_tokens: u32,
+        share: &StepShare,
         new_blocks: &[Vec<BlockId>],
     ) {
         let new_blocks_start = self.new_block_ends.len() as u32;
@@ -81,16 +87,16 @@ impl SchedulerOutput {
             self.new_block_ids.extend_from_slice(group);
             self.new_block_ends.push(self.new_block_ids.len() as u32);
         }
-        self.total_num_scheduled_tokens += num_tokens;
+        self.total_num_scheduled_tokens += share.num_tokens;
         let counted_tokens = request.num_tokens() + request.num_output_placeholders;
         self.scheduled.push(ScheduledRequest {
             slot,
             id: request.id,
-            kind,
-            num_tokens,
-            num_computed_tokens,
-            num_draft_tokens,
-            samples: num_computed_tokens + num_tokens >= counted_tokens,
+            kind: share.kind,
+            num_tokens: share.num_tokens,
+            num_computed_tokens: share.num_computed_tokens,
+            num_draft_tokens: share.num_draft_tokens,
+            samples: share.num_computed_tokens + share.num_tokens >= counted_tokens,
             new_blocks_start,
         });
     }

@@ -1,6 +1,7 @@
 //! The first part of `schedule`: tokens and blocks for the running requests, preemption when blocks
 //! run out.
 
+use super::output::StepShare;
 use super::{Pass, ScheduledKind, Scheduler, SchedulerOutput};
 use crate::engine::config::SchedulingPolicy;
 use crate::engine::kv_cache::AllocateSlots;
@@ -37,15 +38,13 @@ impl Scheduler {
                 .saturating_sub(request.num_tokens() + request.num_output_placeholders)
                 .min(request.num_spec_tokens);
             request.num_spec_tokens = 0;
-            output.push(
-                slot,
-                request,
-                ScheduledKind::Running,
-                num_new_tokens,
-                request.num_computed_tokens,
+            let share = StepShare {
+                kind: ScheduledKind::Running,
+                num_tokens: num_new_tokens,
+                num_computed_tokens: request.num_computed_tokens,
                 num_draft_tokens,
-                self.kv_cache_manager.new_blocks(),
-            );
+            };
+            output.push(slot, request, &share, self.kv_cache_manager.new_blocks());
         }
     }
 

@@ -68,6 +68,7 @@ impl Scheduler {
         }
         outputs.prefix_cache_stats = self.kv_cache_manager.make_prefix_cache_stats();
         outputs.connector_prefix_cache_stats = std::mem::take(&mut self.connector_prefix_cache_stats);
+        self.debug_check_invariants();
     }
 
     /// Gives a request its new tokens, up to one that stops it.
@@ -91,7 +92,8 @@ impl Scheduler {
                 num_kept = index + 1;
                 if !is_stale {
                     // All new tokens but the last have been computed; keep that true.
-                    request.num_computed_tokens -= (tokens.len() - num_kept) as u32;
+                    let num_dropped = (tokens.len() - num_kept) as u32;
+                    request.num_computed_tokens = request.num_computed_tokens.saturating_sub(num_dropped);
                 }
                 break;
             }
@@ -104,8 +106,8 @@ impl Scheduler {
             && status_before_stop == RequestStatus::Running
             && (had_placeholders || self.config.speculative.is_some())
         {
-            // Now the blocks that placeholders or drafts filled can be hashed.
-            let num_processed = request.num_computed_tokens - request.num_in_flight_tokens;
+            // Now the blocks that placeholders or drafts filled can be hashed. A failed load may have cut the computed tokens while a step is in flight.
+            let num_processed = request.num_computed_tokens.saturating_sub(request.num_in_flight_tokens);
             self.kv_cache_manager.cache_blocks(request, slot, num_processed);
         }
         let prefill_stats = request.prefill_stats.take().map(|mut stats| {
@@ -132,12 +134,9 @@ fn reject_drafts(request: &mut Request, num_rejected: u32, is_stale: bool) {
         // Counted before a preemption has set the counts to 0.
         return;
     }
-    if request.num_computed_tokens > 0 {
-        request.num_computed_tokens -= num_rejected;
-    }
-    if request.num_output_placeholders > 0 {
-        request.num_output_placeholders -= num_rejected;
-    }
+    // A failed load may have cut the counts since, so they can be smaller.
+    request.num_computed_tokens = request.num_computed_tokens.saturating_sub(num_rejected);
+    request.num_output_placeholders = request.num_output_placeholders.saturating_sub(num_rejected);
 }
 
 /// The status with which the request ends at its last token, if it does (`check_stop` in

@@ -1,6 +1,7 @@
 //! The second part of `schedule`: admission of waiting requests, with their hits in the prefix
 //! cache and in the connector's store.
 
+use super::output::StepShare;
 use super::{Pass, RequestQueue, ScheduledKind, Scheduler, SchedulerOutput, holds_kv_blocks};
 use crate::engine::connector::ExternalMatch;
 use crate::engine::kv_cache::{AllocateSlots, PrefixCacheHit};
@@ -109,6 +110,12 @@ impl Scheduler {
         if self.exceeds_max_loras(slot) {
             return Admission::Skipped;
         }
+        if self.connector.is_none()
+            && self.config.scheduler_reserve_full_isl
+            && self.kv_cache_manager.is_refused_again(request)
+        {
+            return Admission::Stop;
+        }
         let Some(computed) = self.find_computed_tokens(slot) else { return Admission::Skipped };
         let request = &self.requests[slot];
         let num_computed_tokens = if computed.looked_up {
@@ -177,7 +184,8 @@ impl Scheduler {
         request.status = RequestStatus::Running;
         request.num_computed_tokens = num_computed_tokens;
         let still_prefilling = num_computed_tokens + num_new_tokens < request.num_tokens();
-        output.push(slot, request, kind, num_new_tokens, num_computed_tokens, num_draft_tokens, &[]);
+        let share = StepShare { kind, num_tokens: num_new_tokens, num_computed_tokens, num_draft_tokens };
+        output.push(slot, request, &share, &[]);
         if still_prefilling {
             self.add_inflight_prefill(slot);
         }

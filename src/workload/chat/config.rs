@@ -48,6 +48,18 @@ pub struct TenantConfig {
     /// vLLM's request priority: a lower value is served first.
     #[serde(default)]
     pub priority: i32,
+    /// Ask for prompt logprobs: such a request fills the prefix cache but does not look into it.
+    #[serde(default)]
+    pub prompt_logprobs: bool,
+    /// Keeps the tenant's blocks apart from all others'.
+    #[serde(default)]
+    pub cache_salt: Option<String>,
+    /// The name of a LoRA adapter. Tenants with the same name share it.
+    #[serde(default)]
+    pub lora: Option<String>,
+    /// Start with the text of this tenant's system prompt, up to the own `system_prompt_tokens`.
+    #[serde(default)]
+    pub shares_system_prompt_with: Option<String>,
 }
 
 const fn one() -> f64 {
@@ -85,6 +97,13 @@ impl ChatConfig {
         self.validate_tenants()
     }
 
+    /// The tenant whose text the system prompt of a tenant is.
+    pub(super) fn system_prompt_of(&self, tenant: u32) -> usize {
+        let shared = self.tenants[tenant as usize].shares_system_prompt_with.as_deref();
+        let other = self.tenants.iter().position(|other| Some(other.name.as_str()) == shared);
+        other.unwrap_or(tenant as usize)
+    }
+
     fn validate_tenants(&self) -> Result<(), ConfigError> {
         if self.tenants.is_empty() {
             return Err(ConfigError::new("tenants", "none", "at least one"));
@@ -104,6 +123,11 @@ impl ChatConfig {
             }
             if self.tenants[..index].iter().any(|other| other.name == tenant.name) {
                 return error("name", format!("`{}` again", tenant.name), "a name of its own".into());
+            }
+            if let Some(shared) = &tenant.shares_system_prompt_with
+                && self.tenants.iter().all(|other| other.name != *shared)
+            {
+                return error("shares_system_prompt_with", format!("`{shared}`"), "a tenant's name".into());
             }
             let left = u64::from(self.max_context_tokens).checked_sub(turn_tokens);
             if left.is_none_or(|left| u64::from(tenant.system_prompt_tokens) > left) {

@@ -18,7 +18,7 @@ pub use config::{ChatConfig, TenantConfig};
 use session::Session;
 
 use super::{Arrival, ArrivalTimes, ConfigError, RequestSpec, Workload, WorkloadError, rng};
-use crate::prompt::PromptExtras;
+use crate::prompt::{LoraRequest, PromptExtras};
 use crate::units::SimTime;
 
 /// The workload of a [`ChatConfig`]. The same configuration and seed give the same sessions,
@@ -75,6 +75,19 @@ impl Chat {
         self.next_session = num_sessions;
     }
 
+    /// What a tenant's requests carry beside their tokens.
+    fn extras(&self, tenant: u32) -> PromptExtras {
+        let tenants = &self.config.tenants;
+        let own = &tenants[tenant as usize];
+        let lora = own.lora.as_ref().map(|name| {
+            let first = tenants.iter().position(|other| other.lora.as_ref() == Some(name));
+            // Ids count from 1; the path stands for the adapter's files.
+            let id = first.unwrap_or_default() as u64 + 1;
+            LoraRequest { name: name.clone(), id, path: format!("/adapters/{name}") }
+        });
+        PromptExtras { lora, cache_salt: own.cache_salt.clone(), ..PromptExtras::default() }
+    }
+
     /// The tenant at this point, from 0 to 1, of all weights laid end to end.
     fn pick_tenant(&self, point: f64) -> u32 {
         let tenants = &self.config.tenants;
@@ -102,9 +115,9 @@ impl Workload for Chat {
             index: self.next_request,
             prompt: session.prompt.clone(),
             output: session.answer(),
-            extras: PromptExtras::default(),
+            extras: self.extras(session.tenant),
             priority: self.config.tenants[session.tenant as usize].priority,
-            skip_reading_prefix_cache: false,
+            skip_reading_prefix_cache: self.config.tenants[session.tenant as usize].prompt_logprobs,
             tenant: session.tenant,
             session: Some(session.index),
             turn: session.turn,

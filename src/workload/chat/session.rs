@@ -36,6 +36,7 @@ impl Session {
     /// Session `index` of `tenant` with its first message, if that fits the context.
     pub fn open(config: &ChatConfig, index: u64, tenant: u32, mut rng: ChaCha8Rng) -> Option<Self> {
         let system_prompt_tokens = config.tenants[tenant as usize].system_prompt_tokens;
+        let first_token = config.system_prompt_of(tenant) as u64 * TENANT_TOKENS;
         let num_turns = config.turns.sample_count(&mut rng);
         let mut session = Self {
             index,
@@ -43,7 +44,7 @@ impl Session {
             turn: 0,
             num_turns,
             rng,
-            prompt: TokenRuns::from_run(u64::from(tenant) * TENANT_TOKENS, system_prompt_tokens),
+            prompt: TokenRuns::from_run(first_token, system_prompt_tokens),
             answer_tokens: 0,
             next_token: FIRST_SESSION_TOKEN + index * u64::from(config.max_context_tokens),
         };

@@ -8,7 +8,16 @@ fn lognormal(median: f64) -> Distribution {
 }
 
 fn tenant(name: &str, weight: f64, system_prompt_tokens: u32) -> TenantConfig {
-    TenantConfig { name: name.into(), weight, system_prompt_tokens, priority: 0 }
+    TenantConfig {
+        name: name.into(),
+        weight,
+        system_prompt_tokens,
+        priority: 0,
+        prompt_logprobs: false,
+        cache_salt: None,
+        lora: None,
+        shares_system_prompt_with: None,
+    }
 }
 
 fn busy() -> ChatConfig {

@@ -53,7 +53,7 @@ impl SingleTypeKvCacheManager {
         // The same prompt again matches all but its last token; EAGLE reads all and drops a unit.
         let limit = if self.use_eagle { request.num_prompt_tokens } else { request.num_prompt_tokens - 1 };
         let boundary = (limit / unit).min(request.block_hashes.len() as u32) * unit;
-        if boundary == 0 || boundary > num_tokens || boundary % self.block_size == 0 {
+        if boundary == 0 || boundary > num_tokens || boundary.is_multiple_of(self.block_size) {
             return;
         }
         if let Some(&block) = self.blocks(slot).get((boundary / self.block_size) as usize) {

@@ -75,6 +75,37 @@ impl SingleTypeKvCacheManager {
         num_new_blocks + num_evictable_blocks(pool, new_computed_blocks)
     }
 
+    /// Blocks that an allocation takes from the free queue. [`Self::get_num_blocks_to_allocate`] says
+    /// less when a connector loads tokens or the request holds more than it needs.
+    pub fn num_mamba_blocks_taken(
+        &self,
+        slot: RequestSlot,
+        pool: &BlockPool,
+        needed: &NeededTokens,
+        new_computed_blocks: &[BlockId],
+    ) -> i64 {
+        let request = &self.requests[slot.index()];
+        let total = needed.total_computed_tokens;
+        let num_external_tokens = total - needed.num_local_computed_tokens;
+        let mut hits: &[BlockId] = &[];
+        let mut held = request.blocks.len() as u32;
+        let mut num_loaded = 0;
+        if !new_computed_blocks.is_empty() || num_external_tokens > 0 {
+            let num_skipped_blocks = self.get_num_skipped_tokens(total) / self.block_size;
+            hits = new_computed_blocks.get(num_skipped_blocks as usize..).unwrap_or_default();
+            held = held.max(num_skipped_blocks + hits.len() as u32);
+            if num_external_tokens > 0 {
+                num_loaded = total.div_ceil(self.block_size).saturating_sub(held);
+            }
+        }
+        held += num_loaded;
+        let has_partial_hit = request.partial_hit.is_some()
+            || self.has_partial_local_hit(hits, needed.num_local_computed_tokens);
+        // Blocks before the last are null.
+        let num_new = u32::from(needed.num_tokens_main_model.div_ceil(self.block_size) > held);
+        i64::from(num_loaded + num_new + u32::from(has_partial_hit)) + num_evictable_blocks(pool, hits)
+    }
+
     pub(super) fn allocate_new_mamba_blocks(
         &mut self,
         slot: RequestSlot,

@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 
 use super::NULL_BLOCK;
 use super::block::BlockId;
-use super::block_pool::{BlockMask, BlockPool};
+use super::block_pool::{BlockMask, BlockPool, FullBlocks};
 use super::spec::KvCacheSpec;
 use crate::engine::config::EngineConfig;
 use crate::engine::hash::BlockHash;
@@ -138,6 +138,16 @@ impl SingleTypeKvCacheManager {
     #[inline]
     pub fn is_tracked(&self, slot: RequestSlot) -> bool {
         self.requests[slot.index()].num_cached_block.is_some()
+    }
+
+    /// Whether the request's table has room for `num_slots` tokens, and no block that is full after
+    /// `num_known` of them waits for its hash. Always false for kinds that have more to do.
+    #[inline]
+    pub fn has_slots(&self, slot: RequestSlot, num_slots: u32, num_known: u32, enable_caching: bool) -> bool {
+        let request = &self.requests[slot.index()];
+        self.spec.is_full()
+            && num_slots <= request.blocks.len() as u32 * self.block_size
+            && (!enable_caching || num_known / self.block_size <= request.num_cached_block.unwrap_or(0))
     }
 
     /// Finds the longest cached prefix. `hits[group]` gets a block for each block of it, the null
@@ -343,15 +353,14 @@ impl SingleTypeKvCacheManager {
         }
         let mask = self.reachable_block_mask();
         let state = &mut self.requests[slot.index()];
-        pool.cache_full_blocks(
-            request,
-            &state.blocks,
+        let full = FullBlocks {
             num_cached_blocks,
             num_full_blocks,
-            self.block_size,
-            self.kv_cache_group_id,
+            block_size: self.block_size,
+            group_id: self.kv_cache_group_id,
             mask,
-        );
+        };
+        pool.cache_full_blocks(request, &state.blocks, &full);
         state.num_cached_block = Some(num_full_blocks);
     }
 
@@ -370,7 +379,8 @@ impl SingleTypeKvCacheManager {
     pub fn free(&mut self, slot: RequestSlot, pool: &mut BlockPool) {
         let mut freed = std::mem::take(&mut self.freed);
         self.pop_blocks_for_free(slot, &mut freed);
-        pool.free_blocks(freed.drain(..).rev());
+        pool.free_blocks(freed.iter().rev().copied());
+        freed.clear();
         self.freed = freed;
     }
 

@@ -1,0 +1,117 @@
+//! `kvsim conform`: our decision log of a case, and how it compares with vLLM's.
+
+use std::error::Error;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use flate2::read::MultiGzDecoder;
+use rayon::prelude::*;
+
+use super::exit;
+use crate::conformance::{Case, first_difference, run_case};
+
+/// Write our decision log of a conformance case, or compare it with vLLM's
+#[derive(Debug, Args)]
+pub(super) struct ConformArguments {
+    /// A case (NAME.case.json, plain or gzip), or a folder of cases with their logs
+    /// (NAME.expected.jsonl) beside them
+    case: PathBuf,
+    /// The log to compare with; shows the first line that differs, and exits with 1 if there is one
+    #[arg(long, value_name = "LOG")]
+    expect: Option<PathBuf>,
+}
+
+pub(super) fn conform(arguments: &ConformArguments) -> Result<u8, Box<dyn Error>> {
+    let path = &arguments.case;
+    if path.is_dir() {
+        if arguments.expect.is_some() {
+            return Err("--expect goes with one case; a folder has its logs beside its cases".into());
+        }
+        return conform_folder(path);
+    }
+    let log = log_of(path)?;
+    let mut out = io::stdout().lock();
+    let Some(expected_path) = &arguments.expect else {
+        out.write_all(log.as_bytes())?;
+        return Ok(exit::OK);
+    };
+    match first_difference(&log, &read_text(expected_path)?) {
+        None => {
+            writeln!(out, "{} lines, all equal", log.lines().count())?;
+            Ok(exit::OK)
+        }
+        Some(difference) => {
+            writeln!(out, "{difference}")?;
+            Ok(exit::DIFFERENT)
+        }
+    }
+}
+
+fn conform_folder(folder: &Path) -> Result<u8, Box<dyn Error>> {
+    let mut cases: Vec<PathBuf> = fs::read_dir(folder)
+        .map_err(|error| format!("cannot read the folder {}: {error}", folder.display()))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| case_stem(path).is_some())
+        .collect();
+    cases.sort();
+    if cases.is_empty() {
+        return Err(format!("{} holds no NAME.case.json", folder.display()).into());
+    }
+    let outcomes: Vec<Result<Option<String>, String>> = cases.par_iter().map(|path| compare(path)).collect();
+    let mut out = io::stdout().lock();
+    let mut failed = 0;
+    for (path, outcome) in cases.iter().zip(outcomes) {
+        let problem = match outcome {
+            Ok(None) => continue,
+            Ok(Some(difference)) => difference,
+            Err(error) => error,
+        };
+        failed += 1;
+        writeln!(out, "{}: {problem}", path.display())?;
+    }
+    writeln!(out, "{} passed, {failed} failed", cases.len() - failed)?;
+    Ok(if failed == 0 { exit::OK } else { exit::DIFFERENT })
+}
+
+/// The first difference of a case from the log beside it.
+fn compare(case: &Path) -> Result<Option<String>, String> {
+    let stem = case_stem(case).unwrap_or_default();
+    let beside = |end: &str| case.with_file_name(format!("{stem}.expected.jsonl{end}"));
+    let expected = [beside(""), beside(".gz")].into_iter().find(|path| path.exists());
+    let Some(expected) = expected else { return Err(format!("there is no {stem}.expected.jsonl beside it")) };
+    let log = log_of(case).map_err(|error| error.to_string())?;
+    let expected = read_text(&expected).map_err(|error| error.to_string())?;
+    Ok(first_difference(&log, &expected).map(|difference| difference.to_string()))
+}
+
+/// The name of a case, if the file is one.
+fn case_stem(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let stem = name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".case.json")?;
+    Some(stem.to_owned())
+}
+
+fn log_of(path: &Path) -> Result<String, Box<dyn Error>> {
+    let case = Case::parse(&read_text(path)?).map_err(|error| format!("{}: {error}", path.display()))?;
+    run_case(&case).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// Reads a file, plain or gzip.
+fn read_text(path: &Path) -> Result<String, Box<dyn Error>> {
+    let cannot = |error: io::Error| format!("cannot read {}: {error}", path.display());
+    let bytes = fs::read(path).map_err(cannot)?;
+    let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
+        let mut plain = Vec::new();
+        MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain).map_err(cannot)?;
+        plain
+    } else {
+        bytes
+    };
+    String::from_utf8(bytes).map_err(|error| {
+        let line =
+            1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count();
+        format!("{}: line {line} is not UTF-8 text", path.display()).into()
+    })
+}

@@ -1,0 +1,100 @@
+//! `blocks.csv`: a row for each block that lost its hash. A long run has millions of them, so
+//! another thread formats and writes while the simulation goes on.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use crate::engine::kv_cache::BlockEviction;
+
+const ROWS_IN_CHUNK: usize = 32 * 1024;
+/// Chunks under way; more would only hold memory.
+const CHUNKS: usize = 8;
+
+pub(super) struct BlocksCsv {
+    chunk: Vec<BlockEviction>,
+    full: SyncSender<Vec<BlockEviction>>,
+    empty: Receiver<Vec<BlockEviction>>,
+    writer: JoinHandle<io::Result<()>>,
+}
+
+impl BlocksCsv {
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let file = File::create(path)?;
+        let (full, to_write) = sync_channel::<Vec<BlockEviction>>(CHUNKS);
+        let (give_back, empty) = sync_channel(CHUNKS);
+        let writer = std::thread::spawn(move || {
+            let mut out = BufWriter::with_capacity(1 << 20, file);
+            out.write_all(b"evicted_at_us,lifetime_us,idle_us,num_hits\n")?;
+            let mut text = Vec::with_capacity(ROWS_IN_CHUNK * 48);
+            for mut chunk in to_write {
+                text.clear();
+                chunk.iter().for_each(|eviction| push_row(&mut text, eviction));
+                out.write_all(&text)?;
+                chunk.clear();
+                // When the run has ended nobody takes it back.
+                let _ = give_back.try_send(chunk);
+            }
+            out.flush()
+        });
+        Ok(Self { chunk: Vec::with_capacity(ROWS_IN_CHUNK), full, empty, writer })
+    }
+
+    /// Takes the evictions in which a hash was lost.
+    pub fn push(&mut self, evictions: &[BlockEviction]) {
+        self.chunk.extend(evictions.iter().filter(|eviction| eviction.cached));
+        if self.chunk.len() >= ROWS_IN_CHUNK {
+            let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(2 * ROWS_IN_CHUNK));
+            // The writer only goes away after an error, which `finish` returns.
+            let _ = self.full.send(std::mem::replace(&mut self.chunk, next));
+        }
+    }
+
+    pub fn finish(self) -> io::Result<()> {
+        let Self { chunk, full, empty, writer } = self;
+        let _ = full.send(chunk);
+        drop((full, empty));
+        writer.join().unwrap_or_else(|_| Err(io::Error::other("the writer of blocks.csv stopped")))
+    }
+}
+
+fn push_row(text: &mut Vec<u8>, eviction: &BlockEviction) {
+    let mut digits = itoa::Buffer::new();
+    for (ns, end) in [(eviction.evicted_at_ns, b','), (eviction.lifetime_ns, b','), (eviction.idle_ns, b',')]
+    {
+        text.extend_from_slice(digits.format(ns / 1_000).as_bytes());
+        text.push(end);
+    }
+    text.extend_from_slice(digits.format(eviction.num_hits).as_bytes());
+    text.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_out_whole_and_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("blocks.csv");
+        let mut blocks = BlocksCsv::create(&path).unwrap();
+        let eviction = |at: u64, cached| BlockEviction {
+            evicted_at_ns: at * 1_000,
+            lifetime_ns: 9_000,
+            idle_ns: 2_500,
+            num_hits: 3,
+            cached,
+        };
+        for at in 0..100_000 {
+            blocks.push(&[eviction(at, true), eviction(at, false)]);
+        }
+        blocks.finish().unwrap();
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("evicted_at_us,lifetime_us,idle_us,num_hits"));
+        assert!(lines.clone().enumerate().all(|(at, line)| line == format!("{at},9,2,3")));
+        assert_eq!(lines.count(), 100_000);
+    }
+}

@@ -1,0 +1,321 @@
+//! Adds up what a simulation tells, step by step.
+
+use super::log_histogram::LogHistogram;
+use super::percentiles::LatencyMs;
+use super::requests_csv::tpot_ns;
+use super::run_report::RunInfo;
+use super::summary::{
+    ExternalCache, HitRate, KvCache, Latency, NamedHitRate, PrefixCache, Requests, Resets, RunSummary,
+    SpeculativeDecoding, Steps, Throughput, TierSummary, Tokens,
+};
+use super::timeseries::Timeseries;
+use crate::engine::FinishReason;
+use crate::engine::connector::{TierKind, TierStats};
+use crate::engine::kv_cache::BlockEviction;
+use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
+use crate::engine::scheduler::SpecDecodingStats;
+use crate::simulation::{RequestRecord, StepRecord};
+use crate::units::SimTime;
+
+/// Turns from here on are counted together.
+const LAST_TURN: usize = 31;
+
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    requests: u64,
+    queries: u64,
+    hits: u64,
+}
+
+/// Which requests could have hit anything, to tell why none did.
+#[derive(Default)]
+struct Hitless {
+    may_read: u64,
+    longer_than_a_block: u64,
+    sharing: u64,
+}
+
+pub(super) struct Collector {
+    num_gpu_blocks: u32,
+    block_size: u32,
+    pub timeseries: Timeseries,
+    moving: CachingMetrics,
+    prefix_cache: PrefixCacheStats,
+    connector: PrefixCacheStats,
+    spec: SpecDecodingStats,
+    requests: Requests,
+    tokens: Tokens,
+    queue_ns: Vec<u64>,
+    ttft_ns: Vec<u64>,
+    tpot_ns: Vec<u64>,
+    e2e_ns: Vec<u64>,
+    by_turn: Vec<Tally>,
+    by_tenant: Vec<Tally>,
+    hitless: Hitless,
+    steps: u64,
+    step_requests: u64,
+    gpu_ns: u64,
+    host_ns: u64,
+    /// Blocks in use times nanoseconds.
+    used_block_ns: u128,
+    used_blocks: u32,
+    peak_used_blocks: u32,
+    last_step_at: SimTime,
+    evictions: u64,
+    lifetimes: LogHistogram,
+    idle_times: LogHistogram,
+    reuse_gaps: LogHistogram,
+    resets: Resets,
+}
+
+impl Collector {
+    pub fn new(info: &RunInfo) -> Self {
+        Self {
+            num_gpu_blocks: info.num_gpu_blocks,
+            block_size: info.block_size_tokens,
+            timeseries: Timeseries::new(),
+            moving: CachingMetrics::default(),
+            prefix_cache: PrefixCacheStats::default(),
+            connector: PrefixCacheStats::default(),
+            spec: SpecDecodingStats::default(),
+            requests: Requests::default(),
+            tokens: Tokens::default(),
+            queue_ns: Vec::new(),
+            ttft_ns: Vec::new(),
+            tpot_ns: Vec::new(),
+            e2e_ns: Vec::new(),
+            by_turn: Vec::new(),
+            by_tenant: vec![Tally::default(); info.tenants.len()],
+            hitless: Hitless::default(),
+            steps: 0,
+            step_requests: 0,
+            gpu_ns: 0,
+            host_ns: 0,
+            used_block_ns: 0,
+            used_blocks: 0,
+            peak_used_blocks: 0,
+            last_step_at: SimTime::ZERO,
+            evictions: 0,
+            lifetimes: LogHistogram::default(),
+            idle_times: LogHistogram::default(),
+            reuse_gaps: LogHistogram::default(),
+            resets: Resets::default(),
+        }
+    }
+
+    pub fn on_step(&mut self, step: &StepRecord) {
+        self.moving.observe(&step.prefix_cache);
+        add(&mut self.prefix_cache, &step.prefix_cache);
+        add(&mut self.connector, &step.connector_prefix_cache);
+        self.spec.num_drafts += step.spec_decoding.num_drafts;
+        self.spec.num_draft_tokens += step.spec_decoding.num_draft_tokens;
+        self.spec.num_accepted_tokens += step.spec_decoding.num_accepted_tokens;
+        self.timeseries.on_step(step, self.num_gpu_blocks, &self.moving);
+        self.requests.preemptions += u64::from(step.num_preempted);
+        self.tokens.prefill_computed_tokens += u64::from(step.num_prefill_tokens);
+        self.tokens.decode_computed_tokens += u64::from(step.num_decode_tokens);
+        if step.num_scheduled_requests > 0 {
+            self.steps += 1;
+            self.step_requests += u64::from(step.num_scheduled_requests);
+            self.gpu_ns += step.gpu_ns;
+            self.host_ns += step.host_ns;
+        }
+        let passed_ns = step.finished_at.since(self.last_step_at).as_ns();
+        self.used_block_ns += u128::from(self.used_blocks) * u128::from(passed_ns);
+        self.last_step_at = step.finished_at;
+        self.used_blocks = self.num_gpu_blocks - 1 - step.num_free_blocks;
+        self.peak_used_blocks = self.peak_used_blocks.max(self.used_blocks);
+    }
+
+    pub fn on_request(&mut self, request: &RequestRecord) {
+        let requests = &mut self.requests;
+        requests.finished += 1;
+        *match request.finish_reason {
+            FinishReason::Length => &mut requests.finished_length,
+            FinishReason::Stop => &mut requests.finished_stop,
+            FinishReason::Abort => &mut requests.finished_abort,
+            FinishReason::Error => &mut requests.finished_error,
+        } += 1;
+        self.tokens.prompt_tokens += u64::from(request.num_prompt_tokens);
+        self.tokens.output_tokens += u64::from(request.num_output_tokens);
+        self.queue_ns.push(request.first_scheduled.since(request.arrival).as_ns());
+        self.e2e_ns.push(request.finished.since(request.arrival).as_ns());
+        self.ttft_ns.extend(request.first_token.map(|at| at.since(request.arrival).as_ns()));
+        self.tpot_ns.extend(tpot_ns(request));
+        self.timeseries.on_request(request.finished);
+        if !request.skip_reading_prefix_cache {
+            let turn = (request.turn as usize).min(LAST_TURN);
+            if self.by_turn.len() <= turn {
+                self.by_turn.resize(turn + 1, Tally::default());
+            }
+            let tenant = self.by_tenant.get_mut(request.tenant as usize);
+            for tally in std::iter::once(&mut self.by_turn[turn]).chain(tenant) {
+                tally.requests += 1;
+                tally.queries += u64::from(request.num_prompt_tokens);
+                tally.hits += u64::from(request.num_local_cached_tokens);
+            }
+            self.hitless.may_read += 1;
+            // The last token is always computed, so a block must end before it.
+            self.hitless.longer_than_a_block += u64::from(request.num_prompt_tokens > self.block_size);
+            self.hitless.sharing += u64::from(request.shares_first_block);
+        }
+    }
+
+    pub fn on_evictions(&mut self, evictions: &[BlockEviction]) {
+        let mut cached = 0;
+        for eviction in evictions {
+            self.lifetimes.add(eviction.lifetime_ns);
+            self.idle_times.add(eviction.idle_ns);
+            cached += u64::from(eviction.cached);
+        }
+        self.evictions += cached;
+        if let Some(last) = evictions.last() {
+            self.timeseries.on_evictions(SimTime(last.evicted_at_ns), cached);
+        }
+    }
+
+    pub fn on_reuse_gaps(&mut self, gaps_ns: &[u64]) {
+        gaps_ns.iter().for_each(|&gap_ns| self.reuse_gaps.add(gap_ns));
+    }
+
+    pub fn on_reset(&mut self, done: bool, num_preempted: u32) {
+        *if done { &mut self.resets.done } else { &mut self.resets.refused } += 1;
+        self.resets.preempted_requests += u64::from(num_preempted);
+        self.requests.preemptions += u64::from(num_preempted);
+    }
+
+    fn zero_hits_because(&self, enable_prefix_caching: bool) -> Option<&'static str> {
+        let hitless = &self.hitless;
+        if self.prefix_cache.hits > 0 {
+            None
+        } else if self.requests.finished == 0 {
+            Some("no request ended")
+        } else if !enable_prefix_caching {
+            Some("prefix caching is off (enable_prefix_caching: false)")
+        } else if hitless.may_read == 0 {
+            Some("not read: every request skips the lookup (prompt logprobs)")
+        } else if hitless.longer_than_a_block == 0 {
+            Some("too short: no prompt is longer than a block, and the last token is always computed")
+        } else if hitless.sharing == 0 {
+            Some("nothing shared: no two prompts begin with the same full block")
+        } else {
+            Some(
+                "shared blocks were not there any more, or not there yet, when they were asked for: \
+                  evicted, reset, or still being computed",
+            )
+        }
+    }
+
+    pub fn summary(
+        &mut self,
+        info: &RunInfo,
+        tiers: &[(TierKind, TierStats)],
+        kv_events: Option<u64>,
+    ) -> RunSummary {
+        let duration_s = self.last_step_at.as_secs_f64();
+        let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
+        let mean = |sum: f64, count: u64| if count > 0 { sum / count as f64 } else { 0.0 };
+        let blocks = f64::from(self.num_gpu_blocks - 1);
+        let (total, connector) = (&self.prefix_cache, &self.connector);
+        let named = |name: String, tally: &Tally| NamedHitRate {
+            name,
+            requests: tally.requests,
+            rate: HitRate::of(tally.queries, tally.hits),
+        };
+        let turn_name =
+            |turn: usize| if turn == LAST_TURN { format!("{turn} and later") } else { turn.to_string() };
+        RunSummary {
+            name: info.name.clone(),
+            seed: info.seed,
+            model: info.model.clone(),
+            gpu: info.gpu.clone(),
+            tensor_parallel_size: info.tensor_parallel_size,
+            duration_s,
+            requests: self.requests,
+            tokens: self.tokens,
+            throughput: Throughput {
+                requests_per_s: per_s(self.requests.finished),
+                prompt_tokens_per_s: per_s(self.tokens.prompt_tokens),
+                output_tokens_per_s: per_s(self.tokens.output_tokens),
+            },
+            latency: Latency {
+                queue: LatencyMs::of_ns(&mut self.queue_ns),
+                ttft: LatencyMs::of_ns(&mut self.ttft_ns),
+                tpot: LatencyMs::of_ns(&mut self.tpot_ns),
+                e2e: LatencyMs::of_ns(&mut self.e2e_ns),
+            },
+            prefix_cache: PrefixCache {
+                total: HitRate::of(total.queries, total.hits),
+                preempted: HitRate::of(total.preempted_queries, total.preempted_hits),
+                moving_last_1000_requests: HitRate::of(
+                    self.moving.aggregated_query_total,
+                    self.moving.aggregated_query_hit,
+                ),
+                zero_hits_because: self.zero_hits_because(info.enable_prefix_caching),
+                by_turn: self
+                    .by_turn
+                    .iter()
+                    .enumerate()
+                    .map(|(turn, tally)| named(turn_name(turn), tally))
+                    .collect(),
+                by_tenant: info
+                    .tenants
+                    .iter()
+                    .zip(&self.by_tenant)
+                    .map(|(name, tally)| named(name.clone(), tally))
+                    .collect(),
+            },
+            external_cache: (!tiers.is_empty()).then(|| ExternalCache {
+                total: HitRate::of(connector.queries, connector.hits),
+                preempted: HitRate::of(connector.preempted_queries, connector.preempted_hits),
+                tiers: tiers
+                    .iter()
+                    .map(|(kind, stats)| TierSummary { kind: *kind, stats: stats.clone() })
+                    .collect(),
+            }),
+            kv_cache: KvCache {
+                num_gpu_blocks: self.num_gpu_blocks,
+                block_size_tokens: self.block_size,
+                usage_mean: if duration_s > 0.0 {
+                    self.used_block_ns as f64 / (duration_s * 1e9) / blocks
+                } else {
+                    0.0
+                },
+                usage_peak: f64::from(self.peak_used_blocks) / blocks,
+                evictions: self.evictions,
+                blocks_handed_out_again: self.lifetimes.summary().count,
+                block_lifetime: self.lifetimes.summary(),
+                idle_before_eviction: self.idle_times.summary(),
+                reuse_gap: self.reuse_gaps.summary(),
+            },
+            steps: Steps {
+                count: self.steps,
+                mean_tokens: mean(
+                    (self.tokens.prefill_computed_tokens + self.tokens.decode_computed_tokens) as f64,
+                    self.steps,
+                ),
+                mean_requests: mean(self.step_requests as f64, self.steps),
+                mean_gpu_ms: mean(self.gpu_ns as f64 / 1e6, self.steps),
+                mean_host_ms: mean(self.host_ns as f64 / 1e6, self.steps),
+                gpu_busy: if duration_s > 0.0 { self.gpu_ns as f64 / 1e9 / duration_s } else { 0.0 },
+            },
+            speculative_decoding: (self.spec.num_drafts > 0).then(|| SpeculativeDecoding {
+                drafts: self.spec.num_drafts,
+                draft_tokens: self.spec.num_draft_tokens,
+                accepted_tokens: self.spec.num_accepted_tokens,
+                acceptance_rate: mean(self.spec.num_accepted_tokens as f64, self.spec.num_draft_tokens),
+            }),
+            kv_events,
+            resets: self.resets,
+        }
+    }
+}
+
+fn add(sum: &mut PrefixCacheStats, stats: &PrefixCacheStats) {
+    sum.requests += stats.requests;
+    sum.queries += stats.queries;
+    sum.hits += stats.hits;
+    sum.preempted_requests += stats.preempted_requests;
+    sum.preempted_queries += stats.preempted_queries;
+    sum.preempted_hits += stats.preempted_hits;
+}

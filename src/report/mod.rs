@@ -1,0 +1,24 @@
+//! A run's report: follows a simulation, and writes a folder of tables, plots and a summary.
+
+mod blocks_csv;
+mod collector;
+mod error;
+mod folder;
+pub(crate) mod json;
+pub(crate) mod kv_event_json;
+mod kv_events_jsonl;
+mod log_histogram;
+mod manifest;
+mod percentiles;
+mod plots;
+mod requests_csv;
+mod run_report;
+mod summary;
+mod terminal;
+mod timeseries;
+
+pub use error::ReportError;
+pub use manifest::TraceInfo;
+pub use run_report::{RunInfo, RunReport};
+pub use summary::RunSummary;
+pub use terminal::terminal_table;

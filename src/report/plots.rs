@@ -1,0 +1,147 @@
+//! `hit_rate.svg` and `kv_usage.svg`.
+
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::ReportError;
+use super::timeseries::Timeseries;
+
+const SIZE: (u32, u32) = (960, 480);
+// Okabe and Ito's colours, which the colour-blind can tell apart.
+const BLUE: RGBColor = RGBColor(0, 114, 178);
+const ORANGE: RGBColor = RGBColor(213, 94, 0);
+const GREEN: RGBColor = RGBColor(0, 158, 115);
+const INK: RGBColor = RGBColor(51, 51, 51);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+struct Line<'a> {
+    label: &'a str,
+    color: RGBColor,
+    width: u32,
+    points: Vec<(f64, f64)>,
+}
+
+/// Share of looked-up tokens that were found, over time.
+pub(super) fn hit_rate(path: &Path, name: &str, series: &Timeseries) -> Result<(), ReportError> {
+    let (mut queries, mut hits) = (0, 0);
+    let mut lines = [
+        Line { label: "in each bin", color: GREEN, width: 1, points: Vec::new() },
+        Line { label: "last 1,000 requests (vLLM's log)", color: ORANGE, width: 2, points: Vec::new() },
+        Line { label: "since the start (vLLM's counters)", color: BLUE, width: 2, points: Vec::new() },
+    ];
+    let per_cent = |hits: u64, queries: u64| (queries > 0).then(|| 100.0 * hits as f64 / queries as f64);
+    for (at_s, bin) in bins(series) {
+        queries += bin.queries_tokens;
+        hits += bin.hits_tokens;
+        let rates = [
+            per_cent(bin.hits_tokens, bin.queries_tokens),
+            per_cent(bin.moving_hits_tokens, bin.moving_queries_tokens),
+            per_cent(hits, queries),
+        ];
+        for (line, rate) in lines.iter_mut().zip(rates) {
+            line.points.extend(rate.map(|rate| (at_s, rate)));
+        }
+    }
+    // Where the lines at the end leave room.
+    let legend =
+        if 2 * hits > queries { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
+    draw(path, |area| {
+        let title = format!("{name}: prefix cache hit rate");
+        chart(area, &title, "hit tokens, %", Some(100.0), &lines, legend)
+    })
+}
+
+/// Share of blocks that requests hold, and how many requests run and wait, over time.
+pub(super) fn kv_usage(
+    path: &Path,
+    name: &str,
+    series: &Timeseries,
+    num_gpu_blocks: u32,
+) -> Result<(), ReportError> {
+    let blocks = f64::from(num_gpu_blocks - 1);
+    let line = |label, color, value: &dyn Fn(&super::timeseries::Bin) -> f64| Line {
+        label,
+        color,
+        width: 2,
+        points: bins(series).map(|(at_s, bin)| (at_s, value(bin))).collect(),
+    };
+    let usage = [line("blocks held by requests", BLUE, &|bin| 100.0 * f64::from(bin.used_blocks) / blocks)];
+    let requests = [
+        line("running", GREEN, &|bin| f64::from(bin.running)),
+        line("waiting", ORANGE, &|bin| f64::from(bin.waiting)),
+    ];
+    draw(path, |area| {
+        let (top, bottom) = area.split_vertically(50.percent_height());
+        let title = format!("{name}: KV cache in use, of {num_gpu_blocks} blocks");
+        chart(&top, &title, "blocks, %", Some(100.0), &usage, SeriesLabelPosition::UpperRight)?;
+        chart(&bottom, "requests", "requests", None, &requests, SeriesLabelPosition::UpperRight)
+    })
+}
+
+/// The bins with the times of their ends, in seconds.
+fn bins(series: &Timeseries) -> impl Iterator<Item = (f64, &super::timeseries::Bin)> {
+    let width_s = series.width_s();
+    series.bins().iter().enumerate().map(move |(index, bin)| ((index + 1) as f64 * width_s, bin))
+}
+
+fn draw<'a, E: std::fmt::Display>(
+    path: &'a Path,
+    content: impl FnOnce(&Area<'a>) -> Result<(), E>,
+) -> Result<(), ReportError> {
+    let area = SVGBackend::new(path, SIZE).into_drawing_area();
+    let failed = |message: String| ReportError::Draw { path: path.to_owned(), message };
+    area.fill(&WHITE).map_err(|error| failed(error.to_string()))?;
+    content(&area).map_err(|error| failed(error.to_string()))?;
+    area.present().map_err(|error| failed(error.to_string()))
+}
+
+fn chart<'a>(
+    area: &Area<'a>,
+    title: &str,
+    y_name: &str,
+    y_max: Option<f64>,
+    lines: &[Line<'_>],
+    legend: SeriesLabelPosition,
+) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
+    let all = || lines.iter().flat_map(|line| &line.points);
+    let x_max = all().map(|point| point.0).fold(1.0, f64::max);
+    let y_max = y_max.unwrap_or_else(|| all().map(|point| point.1).fold(1.0, f64::max) * 1.1);
+    let text = |size: i32| ("sans-serif", size).into_font().color(&INK);
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, text(18))
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(58)
+        .build_cartesian_2d(0.0..x_max, 0.0..y_max)?;
+    chart
+        .configure_mesh()
+        .x_desc("simulated time, s")
+        .y_desc(y_name)
+        .label_style(text(13))
+        .axis_desc_style(text(14))
+        .axis_style(INK)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .x_label_formatter(&|value| format!("{value:.0}"))
+        .y_label_formatter(&|value| format!("{value:.0}"))
+        .draw()?;
+    for line in lines {
+        // A thin line is background to the others.
+        let style = line.color.mix(if line.width == 1 { 0.4 } else { 1.0 }).stroke_width(line.width);
+        chart
+            .draw_series(LineSeries::new(line.points.iter().copied(), style))?
+            .label(line.label)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+    }
+    chart
+        .configure_series_labels()
+        .position(legend)
+        .background_style(WHITE.mix(0.85))
+        .border_style(GRID)
+        .label_font(text(13))
+        .draw()
+}

@@ -1,0 +1,80 @@
+//! `requests.csv`: a row for each request that ended, in the order in which they did.
+
+use std::fs::File;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::engine::FinishReason;
+use crate::simulation::RequestRecord;
+
+#[derive(Serialize)]
+struct Row<'a> {
+    index: u64,
+    tenant: &'a str,
+    session: Option<u64>,
+    turn: u32,
+    arrival_s: f64,
+    first_scheduled_s: f64,
+    first_token_s: Option<f64>,
+    finished_s: f64,
+    queue_ms: f64,
+    ttft_ms: Option<f64>,
+    tpot_ms: Option<f64>,
+    e2e_ms: f64,
+    prompt_tokens: u32,
+    output_tokens: u32,
+    local_cached_tokens: u32,
+    external_cached_tokens: u32,
+    num_preemptions: u32,
+    finish_reason: &'static str,
+}
+
+pub(super) struct RequestsCsv {
+    writer: csv::Writer<File>,
+}
+
+impl RequestsCsv {
+    pub fn create(path: &Path) -> std::io::Result<Self> {
+        Ok(Self { writer: csv::Writer::from_writer(File::create(path)?) })
+    }
+
+    pub fn push(&mut self, request: &RequestRecord, tenants: &[String]) -> csv::Result<()> {
+        self.writer.serialize(Row {
+            index: request.index,
+            tenant: tenants.get(request.tenant as usize).map_or("", String::as_str),
+            session: request.session,
+            turn: request.turn,
+            arrival_s: request.arrival.as_secs_f64(),
+            first_scheduled_s: request.first_scheduled.as_secs_f64(),
+            first_token_s: request.first_token.map(|at| at.as_secs_f64()),
+            finished_s: request.finished.as_secs_f64(),
+            queue_ms: request.first_scheduled.since(request.arrival).as_ms_f64(),
+            ttft_ms: request.first_token.map(|at| at.since(request.arrival).as_ms_f64()),
+            tpot_ms: tpot_ns(request).map(|ns| ns as f64 / 1e6),
+            e2e_ms: request.finished.since(request.arrival).as_ms_f64(),
+            prompt_tokens: request.num_prompt_tokens,
+            output_tokens: request.num_output_tokens,
+            local_cached_tokens: request.num_local_cached_tokens,
+            external_cached_tokens: request.num_external_cached_tokens,
+            num_preemptions: request.num_preemptions,
+            finish_reason: match request.finish_reason {
+                FinishReason::Stop => "stop",
+                FinishReason::Length => "length",
+                FinishReason::Abort => "abort",
+                FinishReason::Error => "error",
+            },
+        })
+    }
+
+    pub fn finish(mut self) -> std::io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+/// Time per output token after the first; `None` with fewer than two.
+pub(super) fn tpot_ns(request: &RequestRecord) -> Option<u64> {
+    let first_token = request.first_token?;
+    let tokens_after = request.num_output_tokens.checked_sub(1).filter(|&tokens| tokens > 0)?;
+    Some(request.finished.since(first_token).as_ns() / u64::from(tokens_after))
+}

@@ -1,0 +1,171 @@
+//! What a run came to: `summary.json`.
+
+use serde::Serialize;
+
+use super::log_histogram::DurationS;
+use super::percentiles::LatencyMs;
+use crate::engine::connector::{TierKind, TierStats};
+
+/// A whole run. Every number has its unit in its name; a rate stands beside what it is made of.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunSummary {
+    pub name: String,
+    pub seed: u64,
+    pub model: String,
+    pub gpu: String,
+    pub tensor_parallel_size: u32,
+    /// Simulated time from the start to the last output.
+    pub duration_s: f64,
+    pub requests: Requests,
+    pub tokens: Tokens,
+    pub throughput: Throughput,
+    pub latency: Latency,
+    pub prefix_cache: PrefixCache,
+    /// The store behind the GPU's cache, if there is one.
+    pub external_cache: Option<ExternalCache>,
+    pub kv_cache: KvCache,
+    pub steps: Steps,
+    /// With speculative decoding.
+    pub speculative_decoding: Option<SpeculativeDecoding>,
+    pub kv_events: Option<u64>,
+    pub resets: Resets,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Requests {
+    pub finished: u64,
+    pub finished_length: u64,
+    pub finished_stop: u64,
+    pub finished_abort: u64,
+    pub finished_error: u64,
+    /// How often a running request was put back.
+    pub preemptions: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Tokens {
+    pub prompt_tokens: u64,
+    pub output_tokens: u64,
+    /// Computed in chunks of more than one token, again after preemptions too.
+    pub prefill_computed_tokens: u64,
+    pub decode_computed_tokens: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Throughput {
+    pub requests_per_s: f64,
+    pub prompt_tokens_per_s: f64,
+    pub output_tokens_per_s: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// From arrival to the first scheduled token.
+    pub queue: LatencyMs,
+    /// From arrival to the first output token.
+    pub ttft: LatencyMs,
+    /// Per output token after the first, one value for each request.
+    pub tpot: LatencyMs,
+    /// From arrival to the last output token.
+    pub e2e: LatencyMs,
+}
+
+/// Tokens looked up and found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct HitRate {
+    pub queries_tokens: u64,
+    pub hits_tokens: u64,
+    /// Hits over queries; 0 without queries.
+    pub hit_rate: f64,
+}
+
+impl HitRate {
+    pub(super) fn of(queries_tokens: u64, hits_tokens: u64) -> Self {
+        let hit_rate = if queries_tokens == 0 { 0.0 } else { hits_tokens as f64 / queries_tokens as f64 };
+        Self { queries_tokens, hits_tokens, hit_rate }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NamedHitRate {
+    pub name: String,
+    pub requests: u64,
+    #[serde(flatten)]
+    pub rate: HitRate,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PrefixCache {
+    /// Of first admissions, as `vllm:prefix_cache_queries` and `_hits` count.
+    #[serde(flatten)]
+    pub total: HitRate,
+    /// Of admissions after a preemption, which vLLM exports nowhere.
+    pub preempted: HitRate,
+    /// Over about the last 1,000 requests: the "Prefix cache hit rate" of vLLM's log.
+    pub moving_last_1000_requests: HitRate,
+    /// Why nothing was hit, when nothing was.
+    pub zero_hits_because: Option<&'static str>,
+    /// First admissions by turn of the conversation, from 0.
+    pub by_turn: Vec<NamedHitRate>,
+    pub by_tenant: Vec<NamedHitRate>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExternalCache {
+    /// Lookups of what the GPU's cache did not have (`vllm:external_prefix_cache_queries`).
+    #[serde(flatten)]
+    pub total: HitRate,
+    pub preempted: HitRate,
+    pub tiers: Vec<TierSummary>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TierSummary {
+    pub kind: TierKind,
+    #[serde(flatten)]
+    pub stats: TierStats,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct KvCache {
+    pub num_gpu_blocks: u32,
+    pub block_size_tokens: u32,
+    /// Share of blocks held by requests, over time.
+    pub usage_mean: f64,
+    pub usage_peak: f64,
+    /// Blocks that lost their hash to make room.
+    pub evictions: u64,
+    /// Blocks handed out again, with a hash or without: what vLLM samples residency from.
+    pub blocks_handed_out_again: u64,
+    pub block_lifetime: DurationS,
+    /// Since the last hit.
+    pub idle_before_eviction: DurationS,
+    /// Between two hits on one block.
+    pub reuse_gap: DurationS,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Steps {
+    pub count: u64,
+    pub mean_tokens: f64,
+    pub mean_requests: f64,
+    pub mean_gpu_ms: f64,
+    pub mean_host_ms: f64,
+    /// Share of the run in which the GPU computed.
+    pub gpu_busy: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct SpeculativeDecoding {
+    pub drafts: u64,
+    pub draft_tokens: u64,
+    pub accepted_tokens: u64,
+    pub acceptance_rate: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Resets {
+    pub done: u64,
+    pub refused: u64,
+    pub preempted_requests: u64,
+}

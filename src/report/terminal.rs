@@ -1,0 +1,105 @@
+//! The headline figures as a table of 80 columns.
+
+use comfy_table::{ContentArrangement, Table, presets};
+
+use super::RunSummary;
+use super::percentiles::LatencyMs;
+use super::summary::HitRate;
+
+/// The table that a run ends with.
+pub fn terminal_table(summary: &RunSummary) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(80);
+    let requests = &summary.requests;
+    let mut row = |name: &str, value: String| {
+        table.add_row([name.to_owned(), value]);
+    };
+    row("model", format!("{} on {} x {}", summary.model, summary.tensor_parallel_size, summary.gpu));
+    row(
+        "requests",
+        format!(
+            "{} finished in {:.1} s ({:.2}/s), {} preemptions",
+            requests.finished, summary.duration_s, summary.throughput.requests_per_s, requests.preemptions
+        ),
+    );
+    row(
+        "tokens",
+        format!(
+            "{} prompt ({:.0}/s), {} output ({:.0}/s)",
+            summary.tokens.prompt_tokens,
+            summary.throughput.prompt_tokens_per_s,
+            summary.tokens.output_tokens,
+            summary.throughput.output_tokens_per_s
+        ),
+    );
+    row("hit rate", hit_rate(&summary.prefix_cache.total));
+    if let Some(reason) = summary.prefix_cache.zero_hits_because {
+        row("why zero", reason.to_owned());
+    }
+    row("  in vLLM's log", hit_rate(&summary.prefix_cache.moving_last_1000_requests));
+    if summary.prefix_cache.preempted.queries_tokens > 0 {
+        row("  after preemption", hit_rate(&summary.prefix_cache.preempted));
+    }
+    if let Some(external) = &summary.external_cache {
+        row("external hit rate", hit_rate(&external.total));
+    }
+    for (name, latency) in [
+        ("queue ms", &summary.latency.queue),
+        ("TTFT ms", &summary.latency.ttft),
+        ("TPOT ms", &summary.latency.tpot),
+        ("E2E ms", &summary.latency.e2e),
+    ] {
+        row(name, percentiles(latency));
+    }
+    let kv = &summary.kv_cache;
+    row(
+        "KV cache",
+        format!(
+            "{} blocks of {} tokens, in use {:.1} % (peak {:.1} %), {} evictions",
+            kv.num_gpu_blocks,
+            kv.block_size_tokens,
+            100.0 * kv.usage_mean,
+            100.0 * kv.usage_peak,
+            kv.evictions
+        ),
+    );
+    let steps = &summary.steps;
+    row(
+        "steps",
+        format!(
+            "{} of {:.1} tokens and {:.2} ms on average, GPU busy {:.1} %",
+            steps.count,
+            steps.mean_tokens,
+            steps.mean_gpu_ms,
+            100.0 * steps.gpu_busy
+        ),
+    );
+    if let Some(spec) = &summary.speculative_decoding {
+        row(
+            "drafts",
+            format!(
+                "{} of {} tokens accepted ({:.1} %)",
+                spec.accepted_tokens,
+                spec.draft_tokens,
+                100.0 * spec.acceptance_rate
+            ),
+        );
+    }
+    let resets = &summary.resets;
+    if resets.done + resets.refused > 0 {
+        row("resets", format!("{} done, {} refused", resets.done, resets.refused));
+    }
+    table.to_string()
+}
+
+fn hit_rate(rate: &HitRate) -> String {
+    format!("{:.2} % ({} of {} tokens)", 100.0 * rate.hit_rate, rate.hits_tokens, rate.queries_tokens)
+}
+
+fn percentiles(latency: &LatencyMs) -> String {
+    format!(
+        "mean {:.1}, p50 {:.1}, p90 {:.1}, p99 {:.1}",
+        latency.mean_ms, latency.p50_ms, latency.p90_ms, latency.p99_ms
+    )
+}

@@ -1,0 +1,204 @@
+//! The run in bins of simulated time: `timeseries.csv`, and what the plots draw.
+//!
+//! How long a run takes is not known before its end. Bins start at a second and are joined in pairs
+//! when there are too many.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::engine::prefix_cache_stats::CachingMetrics;
+use crate::simulation::StepRecord;
+use crate::units::SimTime;
+
+const MAX_BINS: usize = 2_000;
+const FIRST_WIDTH_NS: u64 = 1_000_000_000;
+
+/// What happened in a bin, and how things stood at its last step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bin {
+    pub steps: u64,
+    pub prefill_tokens: u64,
+    pub decode_tokens: u64,
+    pub queries_tokens: u64,
+    pub hits_tokens: u64,
+    pub finished_requests: u64,
+    pub preemptions: u64,
+    pub evictions: u64,
+    pub running: u32,
+    pub waiting: u32,
+    pub used_blocks: u32,
+    pub moving_queries_tokens: u64,
+    pub moving_hits_tokens: u64,
+}
+
+impl Bin {
+    /// The bin after this one, before anything has happened in it.
+    fn next(&self) -> Self {
+        Self {
+            running: self.running,
+            waiting: self.waiting,
+            used_blocks: self.used_blocks,
+            moving_queries_tokens: self.moving_queries_tokens,
+            moving_hits_tokens: self.moving_hits_tokens,
+            ..Self::default()
+        }
+    }
+
+    fn join(&self, later: &Self) -> Self {
+        Self {
+            steps: self.steps + later.steps,
+            prefill_tokens: self.prefill_tokens + later.prefill_tokens,
+            decode_tokens: self.decode_tokens + later.decode_tokens,
+            queries_tokens: self.queries_tokens + later.queries_tokens,
+            hits_tokens: self.hits_tokens + later.hits_tokens,
+            finished_requests: self.finished_requests + later.finished_requests,
+            preemptions: self.preemptions + later.preemptions,
+            evictions: self.evictions + later.evictions,
+            ..*later
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Timeseries {
+    width_ns: u64,
+    bins: Vec<Bin>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    begin_s: f64,
+    end_s: f64,
+    steps: u64,
+    prefill_tokens: u64,
+    decode_tokens: u64,
+    queries_tokens: u64,
+    hits_tokens: u64,
+    moving_queries_tokens: u64,
+    moving_hits_tokens: u64,
+    finished_requests: u64,
+    preemptions: u64,
+    evictions: u64,
+    running: u32,
+    waiting: u32,
+    used_blocks: u32,
+}
+
+impl Timeseries {
+    pub fn new() -> Self {
+        Self { width_ns: FIRST_WIDTH_NS, bins: Vec::new() }
+    }
+
+    /// The bin of a time that is not before that of the last call.
+    #[inline]
+    fn bin(&mut self, at: SimTime) -> &mut Bin {
+        let mut index = (at.as_ns() / self.width_ns) as usize;
+        while index >= MAX_BINS {
+            self.bins =
+                self.bins.chunks(2).map(|pair| pair[0].join(pair.last().unwrap_or(&pair[0]))).collect();
+            self.width_ns *= 2;
+            index = (at.as_ns() / self.width_ns) as usize;
+        }
+        while self.bins.len() <= index {
+            let next = self.bins.last().map_or_else(Bin::default, Bin::next);
+            self.bins.push(next);
+        }
+        &mut self.bins[index]
+    }
+
+    pub fn on_step(&mut self, step: &StepRecord, num_gpu_blocks: u32, moving: &CachingMetrics) {
+        let bin = self.bin(step.finished_at);
+        bin.steps += 1;
+        bin.prefill_tokens += u64::from(step.num_prefill_tokens);
+        bin.decode_tokens += u64::from(step.num_decode_tokens);
+        bin.queries_tokens += step.prefix_cache.queries;
+        bin.hits_tokens += step.prefix_cache.hits;
+        bin.preemptions += u64::from(step.num_preempted);
+        bin.running = step.num_running;
+        bin.waiting = step.num_waiting;
+        // The null block is neither free nor used.
+        bin.used_blocks = num_gpu_blocks - 1 - step.num_free_blocks;
+        bin.moving_queries_tokens = moving.aggregated_query_total;
+        bin.moving_hits_tokens = moving.aggregated_query_hit;
+    }
+
+    pub fn on_request(&mut self, at: SimTime) {
+        self.bin(at).finished_requests += 1;
+    }
+
+    pub fn on_evictions(&mut self, at: SimTime, count: u64) {
+        self.bin(at).evictions += count;
+    }
+
+    pub fn width_s(&self) -> f64 {
+        self.width_ns as f64 / 1e9
+    }
+
+    pub fn bins(&self) -> &[Bin] {
+        &self.bins
+    }
+
+    pub fn write(&self, path: &Path) -> csv::Result<()> {
+        let mut writer = csv::Writer::from_path(path)?;
+        for (index, bin) in self.bins.iter().enumerate() {
+            writer.serialize(Row {
+                begin_s: index as f64 * self.width_s(),
+                end_s: (index + 1) as f64 * self.width_s(),
+                steps: bin.steps,
+                prefill_tokens: bin.prefill_tokens,
+                decode_tokens: bin.decode_tokens,
+                queries_tokens: bin.queries_tokens,
+                hits_tokens: bin.hits_tokens,
+                moving_queries_tokens: bin.moving_queries_tokens,
+                moving_hits_tokens: bin.moving_hits_tokens,
+                finished_requests: bin.finished_requests,
+                preemptions: bin.preemptions,
+                evictions: bin.evictions,
+                running: bin.running,
+                waiting: bin.waiting,
+                used_blocks: bin.used_blocks,
+            })?;
+        }
+        writer.flush()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_are_joined_when_the_run_is_long_and_nothing_is_lost() {
+        let mut series = Timeseries::new();
+        let moving = CachingMetrics::default();
+        for second in 0..5_000_u64 {
+            let at = SimTime(second * FIRST_WIDTH_NS);
+            let step = StepRecord {
+                finished_at: at,
+                num_decode_tokens: 3,
+                num_running: second as u32,
+                num_free_blocks: 10,
+                ..StepRecord::default()
+            };
+            series.on_step(&step, 100, &moving);
+            series.on_request(at);
+        }
+        assert_eq!(series.width_s(), 4.0);
+        assert_eq!(series.bins().len(), 1_250);
+        assert_eq!(series.bins().iter().map(|bin| bin.decode_tokens).sum::<u64>(), 15_000);
+        assert_eq!(series.bins().iter().map(|bin| bin.finished_requests).sum::<u64>(), 5_000);
+        assert_eq!((series.bins()[1].running, series.bins()[1].used_blocks), (7, 89));
+    }
+
+    #[test]
+    fn a_bin_without_steps_keeps_how_things_stood() {
+        let mut series = Timeseries::new();
+        let step = StepRecord { num_running: 5, num_free_blocks: 1, ..StepRecord::default() };
+        series.on_step(&step, 10, &CachingMetrics::default());
+        series.on_request(SimTime(2_500_000_000));
+        let running: Vec<_> = series.bins().iter().map(|bin| (bin.steps, bin.running)).collect();
+        assert_eq!(running, [(1, 5), (0, 5), (0, 5)]);
+    }
+}

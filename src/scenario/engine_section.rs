@@ -1,0 +1,236 @@
+//! The engine's settings, under vLLM's names and with the defaults of `vllm serve`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::{Dtype, Gpu, Model};
+use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
+use crate::engine::connector::{EvictionOrder, TierKind};
+use crate::engine::hash::PrefixCachingHashAlgo;
+use crate::engine::kv_cache::KvCacheSpec;
+use crate::engine::{EngineConfig, SchedulingPolicy};
+
+/// `vllm serve`'s options, as far as they change what is simulated.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineSection {
+    pub tensor_parallel_size: u32,
+    pub gpu_memory_utilization: f64,
+    /// Tokens in a block.
+    pub block_size: u32,
+    /// The number of blocks, instead of what fits in memory.
+    pub num_gpu_blocks_override: Option<u32>,
+    /// The model's own limit if left out.
+    pub max_model_len: Option<u32>,
+    /// vLLM's default for the GPU if left out: 1,024 from 70 GiB on, except A100; else 256.
+    pub max_num_seqs: Option<u32>,
+    /// vLLM's default for the GPU if left out: 16,384 from 160 GiB on; 8,192 from 70 GiB on, except
+    /// A100; else 2,048.
+    pub max_num_batched_tokens: Option<u32>,
+    pub max_num_scheduled_tokens: Option<u32>,
+    pub enable_chunked_prefill: bool,
+    pub long_prefill_token_threshold: u32,
+    pub long_prefill_token_threshold_adaptive: bool,
+    pub scheduler_reserve_full_isl: bool,
+    pub watermark: f64,
+    pub enable_prefix_caching: bool,
+    pub prefix_caching_hash_algo: PrefixCachingHashAlgo,
+    /// `PYTHONHASHSEED` of the server.
+    pub python_hash_seed: Option<String>,
+    /// Granularity of block hashes in tokens.
+    pub prefix_match_unit: Option<u32>,
+    pub scheduling_policy: SchedulingPolicy,
+    pub async_scheduling: bool,
+    pub enforce_eager: bool,
+    /// Number format of the weights, instead of the checkpoint's.
+    pub quantization: Option<Dtype>,
+    /// Number format of the KV cache, instead of the model's.
+    pub kv_cache_dtype: Option<Dtype>,
+    pub decode_context_parallel_size: u32,
+    pub max_loras: Option<u32>,
+    /// KV cache groups, instead of those of the model's layers.
+    pub kv_cache_groups: Option<Vec<GroupSection>>,
+    pub speculative_config: Option<SpeculativeSection>,
+    pub kv_transfer_config: Option<TransferSection>,
+    pub kv_events_config: EventsSection,
+}
+
+impl Default for EngineSection {
+    fn default() -> Self {
+        let engine = EngineConfig::default();
+        Self {
+            tensor_parallel_size: 1,
+            gpu_memory_utilization: 0.92,
+            block_size: engine.block_size,
+            num_gpu_blocks_override: None,
+            max_model_len: None,
+            max_num_seqs: None,
+            max_num_batched_tokens: None,
+            max_num_scheduled_tokens: engine.max_num_scheduled_tokens,
+            enable_chunked_prefill: engine.enable_chunked_prefill,
+            long_prefill_token_threshold: engine.long_prefill_token_threshold,
+            long_prefill_token_threshold_adaptive: engine.long_prefill_token_threshold_adaptive,
+            scheduler_reserve_full_isl: engine.scheduler_reserve_full_isl,
+            watermark: engine.watermark,
+            enable_prefix_caching: engine.enable_prefix_caching,
+            prefix_caching_hash_algo: engine.prefix_caching_hash_algo,
+            python_hash_seed: None,
+            prefix_match_unit: engine.prefix_match_unit,
+            scheduling_policy: engine.policy,
+            async_scheduling: engine.async_scheduling,
+            enforce_eager: false,
+            quantization: None,
+            kv_cache_dtype: None,
+            decode_context_parallel_size: engine.decode_context_parallel_size,
+            max_loras: engine.max_loras,
+            kv_cache_groups: None,
+            speculative_config: None,
+            kv_transfer_config: None,
+            kv_events_config: EventsSection::default(),
+        }
+    }
+}
+
+/// A KV cache group. Sizes in tokens; the engine's block size if none is given.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum GroupSection {
+    Full { block_size: Option<u32> },
+    SlidingWindow { block_size: Option<u32>, sliding_window: u32 },
+    ChunkedLocal { block_size: Option<u32>, chunk_size: u32 },
+    Mamba { block_size: Option<u32> },
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpeculativeSection {
+    pub method: SpecMethod,
+    pub num_speculative_tokens: u32,
+    #[serde(default)]
+    pub disable_lookahead_block_hashes: bool,
+    /// The chance of each draft to be accepted when those before it were: a property of the traffic
+    /// and the drafter, which vLLM does not know before it runs.
+    pub acceptance_rate: f64,
+}
+
+/// KV blocks outside of the GPU.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransferSection {
+    #[serde(default)]
+    pub kv_load_failure_policy: KvLoadFailurePolicy,
+    /// In the order in which blocks go down them.
+    pub tiers: Vec<TierSection>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TierSection {
+    pub kind: TierKind,
+    /// Capacity, over all ranks of the replica.
+    pub size_gib: f64,
+    #[serde(default)]
+    pub eviction: EvictionOrder,
+    /// Of one rank's link, in 10^9 bytes per second.
+    pub read_gb_per_s: f64,
+    pub write_gb_per_s: f64,
+    #[serde(default)]
+    pub latency_us: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EventsSection {
+    pub enable_kv_cache_events: bool,
+}
+
+impl EngineSection {
+    /// vLLM's defaults for `vllm serve` on this GPU (`EngineArgs.get_batch_defaults`).
+    fn batch_defaults(gpu: &Gpu) -> (u32, u32) {
+        const GIB: u64 = 1 << 30;
+        // The marketed size decides; the driver keeps some of it.
+        let is_a100 = gpu.name.to_lowercase().contains("a100");
+        match gpu.memory_bytes {
+            bytes if bytes >= 160 * GIB => (16_384, 1_024),
+            bytes if bytes >= 70 * GIB && !is_a100 => (8_192, 1_024),
+            _ => (2_048, 256),
+        }
+    }
+
+    /// The model as it is served.
+    pub(super) fn served(&self, mut model: Model) -> Model {
+        if let Some(dtype) = self.quantization {
+            model = model.with_weight_dtype(dtype);
+        }
+        if let Some(dtype) = self.kv_cache_dtype {
+            model = model.with_kv_cache_dtype(dtype);
+        }
+        model
+    }
+
+    /// The engine's configuration, without the number of blocks.
+    pub(super) fn to_config(&self, model: &Model, gpu: &Gpu) -> EngineConfig {
+        let (batched_tokens, seqs) = Self::batch_defaults(gpu);
+        let max_num_batched_tokens = self.max_num_batched_tokens.unwrap_or(batched_tokens);
+        EngineConfig {
+            async_scheduling: self.async_scheduling,
+            block_size: self.block_size,
+            prefix_match_unit: self.prefix_match_unit,
+            num_gpu_blocks: self.num_gpu_blocks_override.unwrap_or(0),
+            // vLLM lowers its own default to the token budget.
+            max_num_seqs: self.max_num_seqs.unwrap_or(seqs.min(max_num_batched_tokens)),
+            max_num_batched_tokens,
+            max_num_scheduled_tokens: self.max_num_scheduled_tokens,
+            max_model_len: self.max_model_len.unwrap_or(model.max_position_embeddings),
+            enable_chunked_prefill: self.enable_chunked_prefill,
+            long_prefill_token_threshold: self.long_prefill_token_threshold,
+            long_prefill_token_threshold_adaptive: self.long_prefill_token_threshold_adaptive,
+            scheduler_reserve_full_isl: self.scheduler_reserve_full_isl,
+            watermark: self.watermark,
+            enable_prefix_caching: self.enable_prefix_caching,
+            prefix_caching_hash_algo: self.prefix_caching_hash_algo,
+            policy: self.scheduling_policy,
+            enable_kv_cache_events: self.kv_events_config.enable_kv_cache_events,
+            kv_cache_groups: self.groups(model),
+            decode_context_parallel_size: self.decode_context_parallel_size,
+            speculative: self.speculative_config.map(|spec| SpeculativeConfig {
+                method: spec.method,
+                num_speculative_tokens: spec.num_speculative_tokens,
+                disable_lookahead_block_hashes: spec.disable_lookahead_block_hashes,
+            }),
+            max_loras: self.max_loras,
+            kv_connector: self.kv_transfer_config.as_ref().map(|transfer| transfer.kv_load_failure_policy),
+            kv_cache_metrics: true,
+        }
+    }
+
+    fn groups(&self, model: &Model) -> Vec<KvCacheSpec> {
+        let size = |block_size: Option<u32>| block_size.unwrap_or(self.block_size);
+        let Some(groups) = &self.kv_cache_groups else {
+            let mut groups = Vec::new();
+            if model.num_full_attention_layers() > 0 {
+                groups.push(KvCacheSpec::full(self.block_size));
+            }
+            if let Some(window) = &model.sliding_window {
+                groups.push(KvCacheSpec::SlidingWindow {
+                    block_size: self.block_size,
+                    sliding_window: window.window_tokens,
+                });
+            }
+            return groups;
+        };
+        groups
+            .iter()
+            .map(|group| match *group {
+                GroupSection::Full { block_size } => KvCacheSpec::full(size(block_size)),
+                GroupSection::SlidingWindow { block_size, sliding_window } => {
+                    KvCacheSpec::SlidingWindow { block_size: size(block_size), sliding_window }
+                }
+                GroupSection::ChunkedLocal { block_size, chunk_size } => KvCacheSpec::ChunkedLocalAttention {
+                    block_size: size(block_size),
+                    attention_chunk_size: chunk_size,
+                },
+                GroupSection::Mamba { block_size } => KvCacheSpec::Mamba { block_size: size(block_size) },
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,227 @@
+use super::*;
+use crate::cost::{ConstantCost, CostModel};
+use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
+use crate::engine::connector::{EvictionOrder, KvConnector, TierConfig, TierKind, TieredConnector};
+use crate::engine::hash::RequestBlockHasher;
+use crate::engine::kv_cache::BlockEviction;
+use crate::engine::scheduler::Scheduler;
+use crate::engine::{EngineConfig, FinishReason};
+use crate::prompt::{PromptExtras, TokenRuns};
+use crate::units::SimTime;
+use crate::workload::{Arrival, RequestSpec, Workload, WorkloadError};
+
+/// Requests at given times, in order.
+struct Listed(std::collections::VecDeque<Arrival>);
+
+impl Listed {
+    /// Of (arrival in ns, first token id, prompt tokens, output tokens).
+    fn boxed(requests: &[(u64, u64, u32, u32)]) -> Box<dyn Workload> {
+        let arrival = |(index, &(at, first, prompt, output)): (usize, &(u64, u64, u32, u32))| Arrival {
+            at: SimTime(at),
+            request: RequestSpec {
+                index: index as u64,
+                prompt: TokenRuns::from_run(first, prompt),
+                output: TokenRuns::from_run(1 << 40 | (index as u64) << 20, output),
+                extras: PromptExtras::default(),
+                priority: 0,
+                skip_reading_prefix_cache: false,
+                tenant: 0,
+                session: None,
+                turn: 0,
+                trace_line: Some(index as u64 + 1),
+            },
+        };
+        Box::new(Self(requests.iter().enumerate().map(arrival).collect()))
+    }
+}
+
+impl Workload for Listed {
+    fn peek(&mut self) -> Result<Option<SimTime>, WorkloadError> {
+        Ok(self.0.front().map(|arrival| arrival.at))
+    }
+    fn next(&mut self) -> Result<Option<Arrival>, WorkloadError> {
+        Ok(self.0.pop_front())
+    }
+    fn finished(&mut self, _index: u64, _at: SimTime) {}
+    fn tenants(&self) -> &[String] {
+        &[]
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    requests: Vec<RequestRecord>,
+    steps: Vec<StepRecord>,
+    evictions: usize,
+    resets: Vec<(u64, bool, u32)>,
+}
+
+impl Observer for Seen {
+    fn on_step(&mut self, step: &StepRecord) {
+        self.steps.push(*step);
+    }
+    fn on_request(&mut self, request: &RequestRecord) {
+        self.requests.push(*request);
+    }
+    fn on_evictions(&mut self, evictions: &[BlockEviction]) {
+        self.evictions += evictions.len();
+    }
+    fn on_reuse_gaps(&mut self, _gaps_ns: &[u64]) {}
+    fn on_reset(&mut self, at: SimTime, done: bool, num_preempted: u32) {
+        self.resets.push((at.as_ns(), done, num_preempted));
+    }
+}
+
+fn config() -> EngineConfig {
+    EngineConfig {
+        async_scheduling: false,
+        num_gpu_blocks: 20,
+        max_model_len: 256,
+        max_num_seqs: 8,
+        max_num_batched_tokens: 64,
+        ..EngineConfig::default()
+    }
+}
+
+fn replica(config: EngineConfig, transfers: Option<Transfers>, drafts: Option<DraftAcceptance>) -> Replica {
+    let hasher = RequestBlockHasher::identity(16, config.num_hash_lookahead_tokens());
+    let connector =
+        transfers.as_ref().map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
+    let scheduler = Scheduler::new(config, Some(hasher), connector).unwrap();
+    let cost = CostModel::Constant(ConstantCost { step_ns: 1_000, per_token_ns: 10 });
+    Replica::new(ReplicaConfig { scheduler, cost, transfers, drafts })
+}
+
+fn run(workload: Box<dyn Workload>, replica: Replica, actions: Vec<Action>) -> Seen {
+    let mut seen = Seen::default();
+    Simulation::new(workload, replica, actions).run(&mut seen).unwrap();
+    seen
+}
+
+#[test]
+fn a_step_follows_the_other_and_takes_what_the_cost_model_says() {
+    // 40 prompt tokens: one step of 1,000 + 400 ns; then one token a step, 1,010 ns each.
+    let seen = run(Listed::boxed(&[(500, 0, 40, 3)]), replica(config(), None, None), Vec::new());
+    let request = seen.requests[0];
+    assert_eq!(request.first_scheduled, SimTime(500));
+    assert_eq!(request.first_token, Some(SimTime(1_900)));
+    assert_eq!(request.finished, SimTime(1_900 + 2 * 1_010));
+    assert_eq!((request.num_prompt_tokens, request.num_output_tokens), (40, 3));
+    assert_eq!(request.finish_reason, FinishReason::Length);
+    // The step that hands out the finished id computes nothing.
+    assert_eq!(seen.steps.iter().map(|step| step.num_prefill_tokens).collect::<Vec<_>>(), [40, 0, 0, 0]);
+}
+
+#[test]
+fn async_scheduling_plans_a_step_ahead_and_ends_at_the_same_token() {
+    let requests = [(0, 0, 40, 3), (100, 1_000, 20, 5)];
+    let sync = run(Listed::boxed(&requests), replica(config(), None, None), Vec::new());
+    let config = EngineConfig { async_scheduling: true, ..config() };
+    let seen = run(Listed::boxed(&requests), replica(config, None, None), Vec::new());
+    assert_eq!(seen.requests.len(), 2);
+    for (ours, sync) in seen.requests.iter().zip(&sync.requests) {
+        assert_eq!((ours.index, ours.num_output_tokens), (sync.index, sync.num_output_tokens));
+    }
+    // The second step is planned at time 0 too, while the first runs.
+    assert_eq!((seen.steps[0].scheduled_at, seen.steps[1].scheduled_at), (SimTime(0), SimTime(0)));
+    assert_eq!(seen.steps[1].started_at, seen.steps[0].finished_at);
+}
+
+#[test]
+fn the_identical_prompt_hits_all_full_blocks_but_the_last() {
+    let seen =
+        run(Listed::boxed(&[(0, 0, 64, 1), (50_000, 0, 64, 1)]), replica(config(), None, None), vec![]);
+    assert_eq!(seen.requests[0].num_local_cached_tokens, 0);
+    assert_eq!(seen.requests[1].num_local_cached_tokens, 48);
+}
+
+#[test]
+fn a_reset_under_load_fails_unless_it_preempts() {
+    let reset = |at, reset_running_requests| Action {
+        at: SimTime(at),
+        kind: ActionKind::ResetPrefixCache { reset_running_requests },
+    };
+    let actions = vec![reset(3_000, false), reset(5_000, true), reset(90_000, false)];
+    let seen = run(Listed::boxed(&[(0, 0, 40, 20)]), replica(config(), None, None), actions);
+    assert_eq!(seen.resets, [(3_000, false, 0), (5_000, true, 1), (90_000, true, 0)]);
+    assert_eq!(seen.requests[0].num_preemptions, 1);
+    assert_eq!(seen.requests[0].num_output_tokens, 20);
+}
+
+#[test]
+fn accepted_drafts_save_steps_and_change_no_output() {
+    let steps = |acceptance_rate, async_scheduling| {
+        let speculative = SpeculativeConfig {
+            method: SpecMethod::Ngram,
+            num_speculative_tokens: 3,
+            disable_lookahead_block_hashes: false,
+        };
+        let config = EngineConfig { speculative: Some(speculative), async_scheduling, ..config() };
+        let drafts = Some(DraftAcceptance { acceptance_rate, seed: 1 });
+        let seen = run(Listed::boxed(&[(0, 0, 40, 21)]), replica(config, None, drafts), Vec::new());
+        assert_eq!(seen.requests[0].num_output_tokens, 21);
+        seen.steps.iter().filter(|step| step.num_decode_tokens > 0).count()
+    };
+    // One token from the prefill; then 20 steps of one, or 5 of four.
+    assert_eq!((steps(0.0, false), steps(1.0, false)), (20, 5));
+    assert!(steps(0.0, true) >= 20 && steps(1.0, true) < 12);
+}
+
+#[test]
+fn a_host_tier_brings_back_what_the_gpu_evicted() {
+    let tiers = [TierConfig { kind: TierKind::Host, capacity_blocks: 100, eviction: EvictionOrder::Lru }];
+    let link = Link { latency: SimTime(7_000), read_bytes_per_s: 1e9, write_bytes_per_s: 1e9 };
+    let connector = TieredConnector::new(16, &tiers);
+    let transfers = Transfers::new(connector.clone(), vec![link], 1_000);
+    let config = EngineConfig { kv_connector: Some(KvLoadFailurePolicy::Recompute), ..config() };
+    // The second request needs 16 of the 19 blocks, so it evicts the first one's prompt.
+    let requests = [(0, 0, 64, 2), (100_000, 5_000, 240, 2), (400_000, 0, 64, 2)];
+    let seen = run(Listed::boxed(&requests), replica(config, Some(transfers), None), Vec::new());
+    assert_eq!(seen.requests.len(), 3);
+    let last = seen.requests[2];
+    assert_eq!(last.index, 2);
+    // All four blocks are there; the load of what the GPU lost takes its time.
+    let loaded = last.num_external_cached_tokens;
+    assert!(loaded > 0 && last.num_local_cached_tokens + loaded == 64);
+    let load_ns = 7_000 + u64::from(loaded / 16) * 1_000;
+    assert_eq!(last.first_scheduled, SimTime(400_000 + load_ns));
+    assert_eq!(connector.stats()[0].1.hit_tokens, u64::from(loaded));
+}
+
+#[test]
+fn a_request_that_can_never_fit_is_named() {
+    let mut simulation = Simulation::new(
+        Listed::boxed(&[(0, 0, 250, 5), (0, 0, 40, 1)]),
+        {
+            let config = EngineConfig { num_gpu_blocks: 10, ..config() };
+            replica(config, None, None)
+        },
+        Vec::new(),
+    );
+    let error = simulation.run(&mut Seen::default()).unwrap_err();
+    assert!(matches!(error, SimulationError::Deadlock { num_waiting: 2, index: 0, .. }), "{error}");
+}
+
+#[test]
+fn a_prompt_longer_than_the_model_is_refused_with_its_line() {
+    let mut simulation = Simulation::new(
+        Listed::boxed(&[(0, 0, 40, 1), (9, 0, 256, 1)]),
+        replica(config(), None, None),
+        vec![],
+    );
+    let error = simulation.run(&mut Seen::default()).unwrap_err();
+    assert!(matches!(error, SimulationError::Request { index: 1, trace_line: Some(2), .. }), "{error}");
+}
+
+#[test]
+fn stepping_and_running_agree() {
+    let requests = [(0, 0, 40, 9), (2_000, 0, 60, 4), (2_500, 900, 30, 7)];
+    let whole = run(Listed::boxed(&requests), replica(config(), None, None), Vec::new());
+    let mut simulation = Simulation::new(Listed::boxed(&requests), replica(config(), None, None), Vec::new());
+    let mut seen = Seen::default();
+    let mut end = SimTime(0);
+    while simulation.run_until(end, &mut seen).unwrap() {
+        end += SimTime(777);
+    }
+    assert_eq!((seen.requests, seen.steps), (whole.requests, whole.steps));
+}
