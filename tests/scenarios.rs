@@ -27,6 +27,38 @@ fn summary(folder: &Path) -> serde_json::Value {
     serde_json::from_slice(&fs::read(folder.join("summary.json")).unwrap()).unwrap()
 }
 
+/// What a scenario says that it shows.
+fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
+    let cache = &summary["prefix_cache"];
+    let hits = cache["hits_tokens"].as_u64().unwrap();
+    let zero_because = cache["zero_hits_because"].as_str().unwrap_or_default();
+    match name {
+        "identical_prompt" => assert_eq!((hits, cache["queries_tokens"].as_u64().unwrap()), (4_080, 8_192)),
+        "prompt_logprobs" => assert!(hits == 0 && zero_because.starts_with("not read"), "{zero_because}"),
+        "no_prefix_caching" => assert!(hits == 0 && zero_because.contains("is off"), "{zero_because}"),
+        "logged_hit_rate" => {
+            let logged = cache["moving_last_1000_requests"]["hit_rate"].as_f64().unwrap();
+            assert!((logged - cache["hit_rate"].as_f64().unwrap()).abs() > 0.01);
+        }
+        "reset_under_load" => {
+            assert_eq!(summary["resets"]["done"], 1);
+            assert_eq!(summary["resets"]["refused"], 1);
+            assert!(summary["resets"]["preempted_requests"].as_u64().unwrap() > 0);
+        }
+        "priority" => assert!(summary["requests"]["preemptions"].as_u64().unwrap() > 0),
+        "speculative_decoding" => {
+            assert!(summary["speculative_decoding"]["accepted_tokens"].as_u64().unwrap() > 0);
+        }
+        "kv_offload_tiers" => assert!(summary["external_cache"]["hits_tokens"].as_u64().unwrap() > 0),
+        "kv_events" => {
+            let lines = fs::read_to_string(out.join("kv_events.jsonl")).unwrap().lines().count() as u64;
+            assert!(lines > 0 && summary["kv_events"] == lines);
+        }
+        "context_parallel" => assert_eq!(hits % 32, 0),
+        _ => {}
+    }
+}
+
 #[test]
 fn every_scenario_runs() {
     let dir = tempfile::tempdir().unwrap();
@@ -35,8 +67,13 @@ fn every_scenario_runs() {
     for entry in fs::read_dir(scenarios).unwrap() {
         let path = entry.unwrap().path();
         let out = dir.path().join(path.file_stem().unwrap());
-        run(&path, &out, &[]);
-        assert!(summary(&out)["requests"]["finished"].as_u64().unwrap() > 0, "{}", path.display());
+        // The longest one takes a minute with the checks of a debug build on.
+        let is_long = path.file_stem().is_some_and(|stem| stem == "chat");
+        let shorter = ["--set", "workload.chat.duration_s=60"];
+        run(&path, &out, if is_long { &shorter } else { &[] });
+        let summary = summary(&out);
+        assert!(summary["requests"]["finished"].as_u64().unwrap() > 0, "{}", path.display());
+        check_effect(path.file_stem().unwrap().to_str().unwrap(), &summary, &out);
         count += 1;
     }
     assert!(count >= 2);

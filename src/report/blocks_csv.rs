@@ -1,5 +1,5 @@
-//! `blocks.csv`: a row for each block that lost its hash. A long run has millions of them, so
-//! another thread formats and writes while the simulation goes on.
+//! `blocks.csv`: a row for each block that lost its hash, and how long blocks lived. A long run has
+//! millions of them, so another thread counts, formats and writes while the simulation goes on.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -7,17 +7,25 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use super::log_histogram::LogHistogram;
 use crate::engine::kv_cache::BlockEviction;
 
 const ROWS_IN_CHUNK: usize = 32 * 1024;
 /// Chunks under way; more would only hold memory.
 const CHUNKS: usize = 8;
 
+/// Of all blocks that were handed out again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Residencies {
+    pub lifetimes: LogHistogram,
+    pub idle_times: LogHistogram,
+}
+
 pub(super) struct BlocksCsv {
     chunk: Vec<BlockEviction>,
     full: SyncSender<Vec<BlockEviction>>,
     empty: Receiver<Vec<BlockEviction>>,
-    writer: JoinHandle<io::Result<()>>,
+    writer: JoinHandle<io::Result<Residencies>>,
 }
 
 impl BlocksCsv {
@@ -29,22 +37,29 @@ impl BlocksCsv {
             let mut out = BufWriter::with_capacity(1 << 20, file);
             out.write_all(b"evicted_at_us,lifetime_us,idle_us,num_hits\n")?;
             let mut text = Vec::with_capacity(ROWS_IN_CHUNK * 48);
+            let mut residencies = Residencies::default();
             for mut chunk in to_write {
                 text.clear();
-                chunk.iter().for_each(|eviction| push_row(&mut text, eviction));
+                for eviction in &chunk {
+                    residencies.lifetimes.add(eviction.lifetime_ns);
+                    residencies.idle_times.add(eviction.idle_ns);
+                    if eviction.cached {
+                        push_row(&mut text, eviction);
+                    }
+                }
                 out.write_all(&text)?;
                 chunk.clear();
                 // When the run has ended nobody takes it back.
                 let _ = give_back.try_send(chunk);
             }
-            out.flush()
+            out.flush()?;
+            Ok(residencies)
         });
         Ok(Self { chunk: Vec::with_capacity(ROWS_IN_CHUNK), full, empty, writer })
     }
 
-    /// Takes the evictions in which a hash was lost.
     pub fn push(&mut self, evictions: &[BlockEviction]) {
-        self.chunk.extend(evictions.iter().filter(|eviction| eviction.cached));
+        self.chunk.extend_from_slice(evictions);
         if self.chunk.len() >= ROWS_IN_CHUNK {
             let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(2 * ROWS_IN_CHUNK));
             // The writer only goes away after an error, which `finish` returns.
@@ -52,7 +67,7 @@ impl BlocksCsv {
         }
     }
 
-    pub fn finish(self) -> io::Result<()> {
+    pub fn finish(self) -> io::Result<Residencies> {
         let Self { chunk, full, empty, writer } = self;
         let _ = full.send(chunk);
         drop((full, empty));
@@ -90,7 +105,9 @@ mod tests {
         for at in 0..100_000 {
             blocks.push(&[eviction(at, true), eviction(at, false)]);
         }
-        blocks.finish().unwrap();
+        let residencies = blocks.finish().unwrap();
+        // Blocks that had no hash lived too.
+        assert_eq!(residencies.lifetimes.summary().count, 200_000);
         let text = std::fs::read_to_string(path).unwrap();
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some("evicted_at_us,lifetime_us,idle_us,num_hits"));

@@ -1,5 +1,6 @@
 //! Adds up what a simulation tells, step by step.
 
+use super::blocks_csv::Residencies;
 use super::log_histogram::LogHistogram;
 use super::percentiles::LatencyMs;
 use super::requests_csv::tpot_ns;
@@ -62,8 +63,6 @@ pub(super) struct Collector {
     peak_used_blocks: u32,
     last_step_at: SimTime,
     evictions: u64,
-    lifetimes: LogHistogram,
-    idle_times: LogHistogram,
     reuse_gaps: LogHistogram,
     resets: Resets,
 }
@@ -96,8 +95,6 @@ impl Collector {
             peak_used_blocks: 0,
             last_step_at: SimTime::ZERO,
             evictions: 0,
-            lifetimes: LogHistogram::default(),
-            idle_times: LogHistogram::default(),
             reuse_gaps: LogHistogram::default(),
             resets: Resets::default(),
         }
@@ -162,12 +159,7 @@ impl Collector {
     }
 
     pub fn on_evictions(&mut self, evictions: &[BlockEviction]) {
-        let mut cached = 0;
-        for eviction in evictions {
-            self.lifetimes.add(eviction.lifetime_ns);
-            self.idle_times.add(eviction.idle_ns);
-            cached += u64::from(eviction.cached);
-        }
+        let cached = evictions.iter().filter(|eviction| eviction.cached).count() as u64;
         self.evictions += cached;
         if let Some(last) = evictions.last() {
             self.timeseries.on_evictions(SimTime(last.evicted_at_ns), cached);
@@ -209,6 +201,7 @@ impl Collector {
     pub fn summary(
         &mut self,
         info: &RunInfo,
+        residencies: &Residencies,
         tiers: &[(TierKind, TierStats)],
         kv_events: Option<u64>,
     ) -> RunSummary {
@@ -283,9 +276,9 @@ impl Collector {
                 },
                 usage_peak: f64::from(self.peak_used_blocks) / blocks,
                 evictions: self.evictions,
-                blocks_handed_out_again: self.lifetimes.summary().count,
-                block_lifetime: self.lifetimes.summary(),
-                idle_before_eviction: self.idle_times.summary(),
+                blocks_handed_out_again: residencies.lifetimes.summary().count,
+                block_lifetime: residencies.lifetimes.summary(),
+                idle_before_eviction: residencies.idle_times.summary(),
                 reuse_gap: self.reuse_gaps.summary(),
             },
             steps: Steps {

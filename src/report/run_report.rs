@@ -76,13 +76,13 @@ impl RunReport {
             return Err(error);
         }
         self.requests.finish().map_err(ReportError::write("requests.csv"))?;
-        self.blocks.finish().map_err(ReportError::write("blocks.csv"))?;
+        let residencies = self.blocks.finish().map_err(ReportError::write("blocks.csv"))?;
         let kv_events = self
             .kv_events
             .map(KvEventsJsonl::finish)
             .transpose()
             .map_err(ReportError::write("kv_events.jsonl"))?;
-        let summary = self.collector.summary(&self.info, tiers, kv_events);
+        let summary = self.collector.summary(&self.info, &residencies, tiers, kv_events);
         let series = &self.collector.timeseries;
         let csv_path = self.folder.file("timeseries.csv");
         series.write(&csv_path).map_err(|error| ReportError::write(&csv_path)(csv_error(error)))?;

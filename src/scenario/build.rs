@@ -161,6 +161,7 @@ impl Scenario {
             at: SimTime::from_secs_f64(action.at_s),
             kind: ActionKind::ResetPrefixCache {
                 reset_running_requests: action.reset_prefix_cache.reset_running_requests,
+                reset_external: action.reset_prefix_cache.reset_external,
             },
         });
         Ok(Simulation::new(self.workload()?, replica, actions.collect()))

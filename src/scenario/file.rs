@@ -78,4 +78,7 @@ pub struct ResetSection {
     /// Preempt the running requests first, so that the reset cannot fail.
     #[serde(default)]
     pub reset_running_requests: bool,
+    /// Empty the tiers behind the GPU's cache too.
+    #[serde(default)]
+    pub reset_external: bool,
 }

@@ -183,9 +183,10 @@ impl Replica {
     pub(super) fn reset_prefix_cache(
         &mut self,
         reset_running_requests: bool,
+        reset_external: bool,
         preempted: &mut Vec<u64>,
     ) -> bool {
-        self.scheduler.reset_prefix_cache(reset_running_requests, true, preempted)
+        self.scheduler.reset_prefix_cache(reset_running_requests, reset_external, preempted)
     }
 
     /// One turn of the engine's loop: plans a step if there is work and room in the queue.

@@ -33,7 +33,8 @@ pub enum SimulationError {
 /// What somebody does to the server at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActionKind {
-    ResetPrefixCache { reset_running_requests: bool },
+    /// `reset_external` also empties the tiers behind the GPU's cache.
+    ResetPrefixCache { reset_running_requests: bool, reset_external: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,9 +200,10 @@ impl Simulation {
 
     fn act(&mut self, index: usize, observer: &mut dyn Observer) {
         match self.actions[index].kind {
-            ActionKind::ResetPrefixCache { reset_running_requests } => {
+            ActionKind::ResetPrefixCache { reset_running_requests, reset_external } => {
                 let mut preempted = Vec::new();
-                let done = self.replica.reset_prefix_cache(reset_running_requests, &mut preempted);
+                let done =
+                    self.replica.reset_prefix_cache(reset_running_requests, reset_external, &mut preempted);
                 observer.on_reset(self.now, done, preempted.len() as u32);
                 self.wake();
             }

@@ -139,7 +139,7 @@ fn the_identical_prompt_hits_all_full_blocks_but_the_last() {
 fn a_reset_under_load_fails_unless_it_preempts() {
     let reset = |at, reset_running_requests| Action {
         at: SimTime(at),
-        kind: ActionKind::ResetPrefixCache { reset_running_requests },
+        kind: ActionKind::ResetPrefixCache { reset_running_requests, reset_external: false },
     };
     let actions = vec![reset(3_000, false), reset(5_000, true), reset(90_000, false)];
     let seen = run(Listed::boxed(&[(0, 0, 40, 20)]), replica(config(), None, None), actions);

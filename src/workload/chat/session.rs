@@ -23,7 +23,7 @@ pub(super) struct Session {
     /// Of the message, from 0.
     pub turn: u32,
     num_turns: u32,
-    /// Only this session draws from it, always in the same order: what it says does not depend on
+    /// Nobody else draws from it, and always in the same order: what is said does not depend on
     /// when the server answers.
     rng: ChaCha8Rng,
     /// The conversation up to and including the message.

@@ -1,0 +1,77 @@
+//! What a whole run costs: `kvsim run scenarios/mooncake.yaml` on the Mooncake conversation trace
+//! (read, simulate, report), in sync and async mode, beside a plain LRU over the same block touches.
+//!
+//! Without the trace in `../shared` (or `$KVSIM_SHARED`) it takes the sample in `traces/`.
+
+mod plain_lru;
+
+use std::fs::File;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use kvsim::report::{RunInfo, RunReport};
+use kvsim::scenario::{Scenario, Source};
+use kvsim::workload::trace::decompress;
+
+fn trace() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let shared = std::env::var_os("KVSIM_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
+    let whole = shared.join("data/traces/mooncake_fast25_conversation_trace.jsonl.gz");
+    if whole.exists() {
+        return whole;
+    }
+    eprintln!("{} is not there; taking the sample", whole.display());
+    root.join("traces/mooncake_sample.jsonl")
+}
+
+/// The library's part of the command: all but the checksum of the trace and the table.
+fn run(trace: &Path, async_scheduling: bool, out: &Path) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/mooncake.yaml");
+    let scenario = Scenario::load(Source {
+        text: std::fs::read_to_string(&path).expect("the scenario is there"),
+        path,
+        overrides: vec![format!("engine.async_scheduling={async_scheduling}")],
+        seed: None,
+        trace: Some(trace.to_owned()),
+    })
+    .expect("the scenario is good");
+    let mut simulation = scenario.build().expect("the trace can be opened");
+    let info = RunInfo {
+        name: scenario.file.name.clone(),
+        seed: scenario.seed(),
+        scenario: scenario.resolved(),
+        trace: None,
+        model: scenario.model.name.clone(),
+        gpu: scenario.gpu.name.to_owned(),
+        tensor_parallel_size: 1,
+        num_gpu_blocks: scenario.engine.num_gpu_blocks,
+        block_size_tokens: scenario.engine.block_size,
+        enable_prefix_caching: true,
+        kv_events: false,
+        tenants: Vec::new(),
+    };
+    let mut report = RunReport::create(out, info).expect("the report can be written");
+    simulation.run(&mut report).expect("the trace is good");
+    black_box(report.finish(&[]).expect("the report can be written"));
+}
+
+fn replay(criterion: &mut Criterion) {
+    let trace = trace();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("report");
+    let mut group = criterion.benchmark_group("replay");
+    group.sample_size(10);
+    group.bench_function("plain LRU", |bencher| {
+        bencher.iter(|| {
+            let input = decompress(File::open(&trace).expect("the trace")).expect("the trace");
+            black_box(plain_lru::touch_all(input, 28_014).expect("the trace is good"))
+        });
+    });
+    group.bench_function("sync", |bencher| bencher.iter(|| run(&trace, false, &out)));
+    group.bench_function("async", |bencher| bencher.iter(|| run(&trace, true, &out)));
+    group.finish();
+}
+
+criterion_group!(benches, replay);
+criterion_main!(benches);
