@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::kv_cache_groups::groups_of;
 use crate::catalog::{Dtype, Gpu, Model};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
 use crate::engine::connector::{EvictionOrder, TierKind};
@@ -144,16 +145,25 @@ pub struct EventsSection {
 }
 
 impl EngineSection {
-    /// vLLM's defaults for `vllm serve` on this GPU (`EngineArgs.get_batch_defaults`).
-    fn batch_defaults(gpu: &Gpu) -> (u32, u32) {
+    /// Most running requests and tokens of a step, as `vllm serve` chooses them where they are left
+    /// out (`get_batch_defaults` and `_set_default_max_num_seqs_and_batched_tokens_args` in
+    /// `engine/arg_utils.py`).
+    fn batch_limits(&self, gpu: &Gpu, max_model_len: u32) -> (u32, u32) {
         const GIB: u64 = 1 << 30;
-        // The marketed size decides; the driver keeps some of it.
         let is_a100 = gpu.name.to_lowercase().contains("a100");
-        match gpu.memory_bytes {
+        let (default_tokens, default_seqs) = match gpu.memory_bytes {
             bytes if bytes >= 160 * GIB => (16_384, 1_024),
+            // Larger steps were slower on the A100.
             bytes if bytes >= 70 * GIB && !is_a100 => (8_192, 1_024),
             _ => (2_048, 256),
-        }
+        };
+        let seqs = self.max_num_seqs.unwrap_or(default_seqs);
+        let tokens = self.max_num_batched_tokens.unwrap_or_else(|| {
+            // Without chunks a step must take the longest prompt.
+            let least = if self.enable_chunked_prefill { 0 } else { max_model_len };
+            least.max(default_tokens).min(seqs.saturating_mul(max_model_len))
+        });
+        (self.max_num_seqs.unwrap_or(seqs.min(tokens)), tokens)
     }
 
     /// The model as it is served.
@@ -169,18 +179,17 @@ impl EngineSection {
 
     /// The engine's configuration, without the number of blocks.
     pub(super) fn to_config(&self, model: &Model, gpu: &Gpu) -> EngineConfig {
-        let (batched_tokens, seqs) = Self::batch_defaults(gpu);
-        let max_num_batched_tokens = self.max_num_batched_tokens.unwrap_or(batched_tokens);
+        let max_model_len = self.max_model_len.unwrap_or(model.max_position_embeddings);
+        let (max_num_seqs, max_num_batched_tokens) = self.batch_limits(gpu, max_model_len);
         EngineConfig {
             async_scheduling: self.async_scheduling,
             block_size: self.block_size,
             prefix_match_unit: self.prefix_match_unit,
             num_gpu_blocks: self.num_gpu_blocks_override.unwrap_or(0),
-            // vLLM lowers its own default to the token budget.
-            max_num_seqs: self.max_num_seqs.unwrap_or(seqs.min(max_num_batched_tokens)),
+            max_num_seqs,
             max_num_batched_tokens,
             max_num_scheduled_tokens: self.max_num_scheduled_tokens,
-            max_model_len: self.max_model_len.unwrap_or(model.max_position_embeddings),
+            max_model_len,
             enable_chunked_prefill: self.enable_chunked_prefill,
             long_prefill_token_threshold: self.long_prefill_token_threshold,
             long_prefill_token_threshold_adaptive: self.long_prefill_token_threshold_adaptive,
@@ -205,19 +214,7 @@ impl EngineSection {
 
     fn groups(&self, model: &Model) -> Vec<KvCacheSpec> {
         let size = |block_size: Option<u32>| block_size.unwrap_or(self.block_size);
-        let Some(groups) = &self.kv_cache_groups else {
-            let mut groups = Vec::new();
-            if model.num_full_attention_layers() > 0 {
-                groups.push(KvCacheSpec::full(self.block_size));
-            }
-            if let Some(window) = &model.sliding_window {
-                groups.push(KvCacheSpec::SlidingWindow {
-                    block_size: self.block_size,
-                    sliding_window: window.window_tokens,
-                });
-            }
-            return groups;
-        };
+        let Some(groups) = &self.kv_cache_groups else { return groups_of(model, self.block_size) };
         groups
             .iter()
             .map(|group| match *group {

@@ -1,7 +1,16 @@
 //! What is wrong with a scenario: where, what, and what to type instead.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Where a value was typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the scenario's file; line and column count from 1.
+    File { line: usize, column: usize },
+    /// In an override, such as `engine.block_size=8`.
+    Override(String),
+}
 
 /// One problem of one file. Displays as `file:line:column: message`, with a hint on a line of its
 /// own.
@@ -21,9 +30,16 @@ impl ScenarioError {
         Self { source: source.into(), line: None, column: None, message: message.to_string(), hint: None }
     }
 
-    pub(super) fn at(mut self, line: Option<usize>) -> Self {
-        self.line = line;
-        self
+    /// An error of what was typed at a place of the scenario `file`; without a place, of the whole.
+    pub(super) fn at(file: &Path, place: Option<&Place>, message: impl ToString) -> Self {
+        let error = Self::new(file, message);
+        match place {
+            Some(Place::File { line, column }) => Self { line: Some(*line), column: Some(*column), ..error },
+            Some(Place::Override(text)) => {
+                Self { source: format!("{} with --set {text}", file.display()).into(), ..error }
+            }
+            None => error,
+        }
     }
 
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -50,3 +66,54 @@ impl fmt::Display for ScenarioError {
 }
 
 impl std::error::Error for ScenarioError {}
+
+/// A problem of one field, before the file's name is added to it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}; {hint}")]
+pub(super) struct FieldError {
+    /// `None` until the value around it adds its own.
+    pub place: Option<Place>,
+    /// Its path, such as `engine.block_size`; empty for the scenario as a whole.
+    pub field: String,
+    pub problem: String,
+    /// What to type instead.
+    pub hint: String,
+}
+
+impl FieldError {
+    pub fn new(problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { place: None, field: String::new(), problem: problem.into(), hint: hint.into() }
+    }
+
+    pub fn in_file(self, file: &Path) -> ScenarioError {
+        let of_field = if self.field.is_empty() { String::new() } else { format!("`{}`: ", self.field) };
+        let message = format!("{of_field}{}", self.problem);
+        ScenarioError::at(file, self.place.as_ref(), message).hint(self.hint)
+    }
+}
+
+/// Of all `known` names the one that was probably meant by `typed`, and all of them.
+pub(super) fn suggest(typed: &str, known: &[&str]) -> String {
+    let nearest = known
+        .iter()
+        .map(|name| (strsim::normalized_damerau_levenshtein(typed, name), name))
+        .filter(|(likeness, _)| *likeness > 0.5)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match nearest {
+        Some((_, name)) => format!("did you mean `{name}`? There are: {}", known.join(", ")),
+        None => format!("use one of: {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_recognised() {
+        let known = ["block_size", "watermark"];
+        let hint = "did you mean `block_size`? There are: block_size, watermark";
+        assert_eq!(suggest("block_sise", &known), hint);
+        assert_eq!(suggest("zebra", &known), "use one of: block_size, watermark");
+    }
+}

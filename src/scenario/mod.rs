@@ -1,16 +1,18 @@
 //! Scenarios: YAML files that say which model, GPU, engine and traffic to simulate.
 //!
-//! Reading one has three steps: the text becomes a [`ScenarioFile`], which is what was typed;
-//! [`Scenario::load`] checks it against the catalogue and the engine's rules, which says what it
-//! means; [`Scenario::build`] makes the simulation.
+//! Reading one has three steps: the text becomes a tree of values that know their place, and with
+//! the command line's changes a [`ScenarioFile`], which is what was typed; [`Scenario::load`] checks
+//! it against the catalogue and the engine's rules, which says what it means; [`Scenario::build`]
+//! makes the simulation.
 
 mod build;
+mod check;
+mod deserialize;
 mod engine_section;
 mod error;
 mod file;
-mod hints;
-mod locate;
-mod overrides;
+mod kv_cache_groups;
+mod tree;
 
 pub use build::{Scenario, Source};
 pub use engine_section::{EngineSection, SpeculativeSection, TierSection, TransferSection};

@@ -1,0 +1,289 @@
+//! What a scenario means, and whether a server could start with it: vLLM's own rules at start-up.
+
+use std::path::Path;
+
+use super::ScenarioError;
+use super::build::Typed;
+use super::engine_section::{EngineSection, TransferSection};
+use super::error::suggest;
+use super::file::{CostSection, ScenarioFile, WorkloadSection};
+use super::kv_cache_groups::{blocks_for_one_request, longest_model_len};
+use crate::catalog::{
+    Gpu, KvCacheSize, MemoryConfig, Model, SizingError, UnknownName, parse_hf_config, size_kv_cache,
+};
+use crate::engine::EngineConfig;
+use crate::engine::kv_cache::KvCacheSpec;
+use crate::workload::ConfigError;
+
+/// The longest time of an action, and of a constant step.
+const MAX_AT_S: f64 = 1e9;
+const MAX_STEP_NS: u64 = 1_000_000_000_000;
+const MAX_PER_TOKEN_NS: u64 = 1_000_000_000;
+
+pub(super) struct Checked {
+    pub model: Model,
+    pub gpu: &'static Gpu,
+    pub engine: EngineConfig,
+    pub kv_cache_size: KvCacheSize,
+}
+
+/// # Errors
+/// The first problem, at its place.
+pub(super) fn check(typed: &Typed, file: &ScenarioFile) -> Result<Checked, ScenarioError> {
+    check_name(typed, &file.name)?;
+    let model = file.engine.served(find_model(typed, &file.model)?);
+    let gpu = Gpu::find(&file.gpu).map_err(|error| unknown_name(typed, "gpu", &error, ""))?;
+    let (engine, kv_cache_size) = check_engine(typed, &file.engine, &model, gpu)?;
+    check_workload(typed, &file.workload, engine.max_model_len)?;
+    check_cost(typed, file.cost)?;
+    for (index, action) in file.actions.iter().enumerate() {
+        if !(0.0..=MAX_AT_S).contains(&action.at_s) {
+            return Err(typed
+                .wrong(&format!("actions[{index}].at_s"), format!("`at_s` is {}", action.at_s))
+                .hint(format!("give seconds from the start, 0 to {MAX_AT_S}")));
+        }
+    }
+    Ok(Checked { model, gpu, engine, kv_cache_size })
+}
+
+/// The name becomes a folder.
+fn check_name(typed: &Typed, name: &str) -> Result<(), ScenarioError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
+        return Err(typed
+            .wrong("name", format!("`name` is {name:?}, which cannot name a folder"))
+            .hint("use letters, digits, `_` and `-`"));
+    }
+    Ok(())
+}
+
+fn unknown_name(typed: &Typed, field: &str, error: &UnknownName, or: &str) -> ScenarioError {
+    let hint = suggest(&error.name, &error.known) + or;
+    typed.wrong(field, format!("unknown {} `{}`", error.kind, error.name)).hint(hint)
+}
+
+/// A built-in model, or the `config.json` at a path relative to the scenario.
+fn find_model(typed: &Typed, name: &str) -> Result<Model, ScenarioError> {
+    if !name.ends_with(".json") {
+        let or = "; or give the path of a Hugging Face config.json";
+        return Model::find(name).map_err(|error| unknown_name(typed, "model", &error, or));
+    }
+    let path = typed.source.path.parent().unwrap_or(Path::new("")).join(name);
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        typed
+            .wrong("model", format!("cannot read the model's {}: {error}", path.display()))
+            .hint("give the path of a Hugging Face config.json, relative to the scenario")
+    })?;
+    let stem = path.parent().and_then(Path::file_name).unwrap_or(path.as_os_str());
+    parse_hf_config(&stem.to_string_lossy(), &text)
+        .map_err(|error| typed.wrong_as("model", &error.to_string()))
+}
+
+fn check_engine(
+    typed: &Typed,
+    section: &EngineSection,
+    model: &Model,
+    gpu: &Gpu,
+) -> Result<(EngineConfig, KvCacheSize), ScenarioError> {
+    let mut engine = section.to_config(model, gpu);
+    if !(1..=model.max_position_embeddings).contains(&engine.max_model_len) {
+        let message = format!(
+            "max_model_len is {}, but {} was made for {} tokens",
+            engine.max_model_len, model.name, model.max_position_embeddings
+        );
+        return Err(typed
+            .wrong("engine.max_model_len", message)
+            .hint(format!("give 1 to {}", model.max_position_embeddings)));
+    }
+    let memory = MemoryConfig {
+        gpu_memory_utilization: section.gpu_memory_utilization,
+        tensor_parallel_size: section.tensor_parallel_size,
+        block_size: engine.block_size,
+        max_num_batched_tokens: engine.max_num_batched_tokens,
+        max_num_seqs: engine.max_num_seqs,
+        estimate_cudagraphs: !section.enforce_eager,
+    };
+    // An override says how many blocks there are, not that the weights fit.
+    let size = size_kv_cache(model, gpu, &memory).map_err(|error| sizing_error(typed, &error))?;
+    engine.num_gpu_blocks = section.num_gpu_blocks_override.unwrap_or(size.num_gpu_blocks);
+    check_context_parallel(typed, section, model)?;
+    engine.validate().map_err(|error| {
+        let field = format!("engine.{}", field_name(error.field));
+        typed.wrong(&field, format!("{}: {}", error.field, error.problem)).hint(error.hint)
+    })?;
+    check_one_request_fits(typed, section, &engine)?;
+    check_drafts(typed, section)?;
+    if let Some(transfer) = &section.kv_transfer_config {
+        check_tiers(typed, transfer, &engine)?;
+    }
+    Ok((engine, size))
+}
+
+/// The engine's name for a setting to the one that is typed.
+fn field_name(field: &str) -> &str {
+    match field {
+        "num_gpu_blocks" => "num_gpu_blocks_override",
+        "speculative" => "speculative_config",
+        "policy" => "scheduling_policy",
+        other => other,
+    }
+}
+
+fn sizing_error(typed: &Typed, error: &SizingError) -> ScenarioError {
+    let field = match error {
+        SizingError::Utilization(_) => "engine.gpu_memory_utilization".to_owned(),
+        SizingError::Zero(field) => format!("engine.{field}"),
+        SizingError::Heads { .. } => "engine.tensor_parallel_size".to_owned(),
+        SizingError::DoesNotFit { .. } => "model".to_owned(),
+    };
+    typed.wrong_as(&field, &error.to_string())
+}
+
+/// `ParallelConfig` and `ModelConfig.verify_with_parallel_config`: ranks share the context of KV
+/// heads that they would otherwise hold twice.
+fn check_context_parallel(
+    typed: &Typed,
+    section: &EngineSection,
+    model: &Model,
+) -> Result<(), ScenarioError> {
+    let (tp, dcp) = (section.tensor_parallel_size, section.decode_context_parallel_size);
+    let wrong = |hint: String| {
+        let field = "engine.decode_context_parallel_size";
+        let message = format!("decode_context_parallel_size is {dcp} with tensor_parallel_size {tp}");
+        Err(typed.wrong(field, message).hint(hint))
+    };
+    if dcp == 0 || !tp.is_multiple_of(dcp) {
+        return wrong("give a divisor of tensor_parallel_size".to_owned());
+    }
+    let (heads, kv_heads) = (model.num_attention_heads, model.num_key_value_heads);
+    if dcp > 1 && model.mla.is_none() && (dcp > tp / kv_heads || !(heads / kv_heads).is_multiple_of(dcp)) {
+        return wrong(format!(
+            "{} has {kv_heads} KV heads, each for {} query heads: give a divisor of the latter that is at most \
+             tensor_parallel_size / {kv_heads}, or 1",
+            model.name,
+            heads / kv_heads
+        ));
+    }
+    Ok(())
+}
+
+/// vLLM starts only if one request of `max_model_len` tokens fits beside the null block
+/// (`_check_enough_kv_cache_memory` in `v1/core/kv_cache_planning.py`).
+fn check_one_request_fits(
+    typed: &Typed,
+    section: &EngineSection,
+    engine: &EngineConfig,
+) -> Result<(), ScenarioError> {
+    let needed = blocks_for_one_request(engine, engine.max_model_len);
+    let usable = u64::from(engine.num_gpu_blocks - 1);
+    if needed <= usable {
+        return Ok(());
+    }
+    let message = format!(
+        "a request of max_model_len ({}) tokens needs {needed} blocks, but the cache has {usable}",
+        engine.max_model_len
+    );
+    let shorter = match longest_model_len(engine, usable) {
+        0 => String::new(),
+        longest => format!("set max_model_len to at most {longest}, or "),
+    };
+    Err(match section.num_gpu_blocks_override {
+        Some(_) => typed
+            .wrong("engine.num_gpu_blocks_override", message)
+            .hint(format!("{shorter}give at least {} blocks", needed + 1)),
+        None => typed
+            .wrong("engine.max_model_len", message)
+            .hint(format!("{shorter}give the cache more memory: a larger GPU, more tensor_parallel_size")),
+    })
+}
+
+fn check_drafts(typed: &Typed, section: &EngineSection) -> Result<(), ScenarioError> {
+    match section.speculative_config {
+        Some(spec) if !(0.0..=1.0).contains(&spec.acceptance_rate) => {
+            let field = "engine.speculative_config.acceptance_rate";
+            let message = format!("`acceptance_rate` is {}", spec.acceptance_rate);
+            Err(typed.wrong(field, message).hint("give a chance from 0 to 1"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_tiers(
+    typed: &Typed,
+    transfer: &TransferSection,
+    engine: &EngineConfig,
+) -> Result<(), ScenarioError> {
+    if !matches!(engine.kv_cache_groups[..], [KvCacheSpec::FullAttention { .. }]) {
+        let message = "tiers hold blocks of one group of full attention only";
+        return Err(typed
+            .wrong("engine.kv_transfer_config", message)
+            .hint("leave kv_transfer_config out, or take a model without other kinds of layers"));
+    }
+    if transfer.tiers.is_empty() {
+        return Err(typed
+            .wrong("engine.kv_transfer_config.tiers", "there is no tier")
+            .hint("give at least one, or leave kv_transfer_config out"));
+    }
+    for (index, tier) in transfer.tiers.iter().enumerate() {
+        for (field, value, range) in [
+            ("size_gib", tier.size_gib, 0.0..=1e9),
+            ("read_gb_per_s", tier.read_gb_per_s, 1e-6..=1e6),
+            ("write_gb_per_s", tier.write_gb_per_s, 1e-6..=1e6),
+            ("latency_us", tier.latency_us, 0.0..=1e9),
+        ] {
+            if !range.contains(&value) {
+                let path = format!("engine.kv_transfer_config.tiers[{index}].{field}");
+                return Err(typed.wrong(&path, format!("`{field}` is {value}")).hint(format!(
+                    "give a number from {} to {}",
+                    range.start(),
+                    range.end()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_workload(
+    typed: &Typed,
+    workload: &WorkloadSection,
+    max_model_len: u32,
+) -> Result<(), ScenarioError> {
+    let (section, result) = match workload {
+        WorkloadSection::Trace(trace) => ("workload.trace", trace.validate()),
+        WorkloadSection::Chat(chat) => ("workload.chat", chat.validate()),
+    };
+    result.map_err(|ConfigError { field, found, expected }| {
+        typed
+            .wrong(&format!("{section}.{field}"), format!("`{field}` is {found}"))
+            .hint(format!("give {expected}"))
+    })?;
+    if let WorkloadSection::Chat(chat) = workload
+        && chat.max_context_tokens > max_model_len
+    {
+        let message = format!(
+            "sessions grow to max_context_tokens ({}), which is more than max_model_len ({max_model_len})",
+            chat.max_context_tokens
+        );
+        return Err(typed
+            .wrong("workload.chat.max_context_tokens", message)
+            .hint(format!("give {max_model_len} or less")));
+    }
+    Ok(())
+}
+
+/// Bounds that keep the sum of all steps within 64 bits.
+fn check_cost(typed: &Typed, cost: Option<CostSection>) -> Result<(), ScenarioError> {
+    let Some(CostSection::Constant(constant)) = cost else { return Ok(()) };
+    for (field, value, most) in [
+        ("step_ns", constant.step_ns, MAX_STEP_NS),
+        ("per_token_ns", constant.per_token_ns, MAX_PER_TOKEN_NS),
+    ] {
+        if value > most {
+            return Err(typed
+                .wrong(&format!("cost.constant.{field}"), format!("`{field}` is {value}"))
+                .hint(format!("give nanoseconds, at most {most}")));
+        }
+    }
+    Ok(())
+}
