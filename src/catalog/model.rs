@@ -113,6 +113,16 @@ impl Model {
         self.num_hidden_layers - self.num_sliding_layers()
     }
 
+    /// Layers of a KV cache group, which share a block: all if they are of one kind, else about as
+    /// many as the rarer kind has (`_get_kv_cache_groups_uniform_page_size` in
+    /// `v1/core/kv_cache_planning.py`).
+    pub fn num_layers_per_kv_cache_group(&self) -> u32 {
+        let (full, sliding) = (self.num_full_attention_layers(), self.num_sliding_layers());
+        let (fewer, more) = (full.min(sliding), full.max(sliding));
+        // Less than half again as many: padding the smaller kind wastes less than splitting.
+        if fewer == 0 || u64::from(more) * 2 < u64::from(fewer) * 3 { more } else { fewer }
+    }
+
     pub fn num_moe_layers(&self) -> u32 {
         self.moe.as_ref().map_or(0, |moe| self.num_hidden_layers - moe.num_dense_layers)
     }

@@ -156,8 +156,9 @@ fn budget(model: &Model, gpu: &Gpu, config: &MemoryConfig) -> KvCacheSize {
     let mut size = KvCacheSize {
         num_gpu_blocks: 0,
         // Saturating here and below: a block or a batch of 2^32 tokens does not fit, and says so.
-        bytes_per_block: (model.kv_bytes_per_token_per_layer(tp) * u64::from(num_layers_per_group(model)))
-            .saturating_mul(u64::from(config.block_size)),
+        bytes_per_block: (model.kv_bytes_per_token_per_layer(tp)
+            * u64::from(model.num_layers_per_kv_cache_group()))
+        .saturating_mul(u64::from(config.block_size)),
         requested_bytes,
         weight_bytes: model.weight_bytes_per_rank(tp),
         activation_bytes: peak_activation_bytes(model, config),
@@ -176,15 +177,6 @@ impl KvCacheSize {
     fn overhead_bytes(&self) -> u64 {
         self.activation_bytes.saturating_add(self.cudagraph_bytes + self.non_torch_bytes)
     }
-}
-
-/// Layers that share one block: all of them, or for models that mix full and sliding attention the
-/// size of vLLM's groups (`_get_kv_cache_groups_uniform_page_size`).
-fn num_layers_per_group(model: &Model) -> u32 {
-    let (full, sliding) = (model.num_full_attention_layers(), model.num_sliding_layers());
-    let (fewer, more) = (full.min(sliding), full.max(sliding));
-    // Less than half again as many: padding the smaller kind wastes less than splitting.
-    if fewer == 0 || u64::from(more) * 2 < u64::from(fewer) * 3 { more } else { fewer }
 }
 
 /// The larger of the widest point of a layer and the sampler's warm-up; the hidden states live
@@ -300,18 +292,18 @@ mod tests {
     #[test]
     fn mixed_attention_shares_blocks_between_groups() {
         let gpt_oss = Model::find("gpt-oss-120b").unwrap();
-        assert_eq!(num_layers_per_group(&gpt_oss), 18);
+        assert_eq!(gpt_oss.num_layers_per_kv_cache_group(), 18);
         let mut model = gpt_oss;
         let layers = &mut model.sliding_window.as_mut().unwrap().layers;
         // 12 against 24: two to one.
         layers.iter_mut().enumerate().for_each(|(layer, slides)| *slides = layer % 3 != 0);
-        assert_eq!(num_layers_per_group(&model), 12);
+        assert_eq!(model.num_layers_per_kv_cache_group(), 12);
         // 16 against 20: padded to the larger.
         let layers = &mut model.sliding_window.as_mut().unwrap().layers;
         layers.iter_mut().enumerate().for_each(|(layer, slides)| *slides = layer < 20);
-        assert_eq!(num_layers_per_group(&model), 20);
+        assert_eq!(model.num_layers_per_kv_cache_group(), 20);
         model.sliding_window = None;
-        assert_eq!(num_layers_per_group(&model), 36);
+        assert_eq!(model.num_layers_per_kv_cache_group(), 36);
     }
 
     /// The counts that vLLM logs: 51 sizes up to 512, 35 up to 256.

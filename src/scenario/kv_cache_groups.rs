@@ -4,26 +4,16 @@ use crate::catalog::Model;
 use crate::engine::EngineConfig;
 use crate::engine::kv_cache::KvCacheSpec;
 
-/// The groups of a model: one if all its layers are of a kind, else so many of each kind that all
-/// have about the same number of layers (`_get_kv_cache_groups_uniform_page_size` in
-/// `v1/core/kv_cache_planning.py`).
+/// The groups of a model, the kind of its first layer first
+/// (`_get_kv_cache_groups_uniform_page_size` in `v1/core/kv_cache_planning.py`).
 pub(super) fn groups_of(model: &Model, block_size: u32) -> Vec<KvCacheSpec> {
     let full = KvCacheSpec::full(block_size);
     let Some(window) = &model.sliding_window else { return vec![full] };
     let sliding = KvCacheSpec::SlidingWindow { block_size, sliding_window: window.window_tokens };
-    let (num_full, num_sliding) = (model.num_full_attention_layers(), model.num_sliding_layers());
-    if num_sliding == 0 {
-        return vec![full];
-    }
-    if num_full == 0 {
-        return vec![sliding];
-    }
-    let (fewer, more) = (num_full.min(num_sliding), num_full.max(num_sliding));
-    // Less than half again as many: padding wastes less than splitting.
-    let group_size = if u64::from(more) * 2 < u64::from(fewer) * 3 { more } else { fewer };
+    let group_size = model.num_layers_per_kv_cache_group();
     let repeat = |spec, layers: u32| vec![spec; layers.div_ceil(group_size) as usize];
-    let (full, sliding) = (repeat(full, num_full), repeat(sliding, num_sliding));
-    // The kind of the first layer comes first.
+    let (full, sliding) =
+        (repeat(full, model.num_full_attention_layers()), repeat(sliding, model.num_sliding_layers()));
     if window.layers.first() == Some(&true) { [sliding, full].concat() } else { [full, sliding].concat() }
 }
 
@@ -59,15 +49,35 @@ pub(super) fn longest_model_len(config: &EngineConfig, num_blocks: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::SlidingWindow;
 
     #[test]
     fn groups_are_those_of_vllm() {
         let llama = Model::find("Llama-3.1-8B").unwrap();
         assert_eq!(groups_of(&llama, 16), [KvCacheSpec::full(16)]);
-        // 18 layers of each kind, a sliding one first.
-        let gpt_oss = Model::find("gpt-oss-120b").unwrap();
-        let sliding = KvCacheSpec::SlidingWindow { block_size: 16, sliding_window: 128 };
-        assert_eq!(groups_of(&gpt_oss, 16), [sliding, KvCacheSpec::full(16)]);
+        // Patterns of layers and the groups that vLLM 0.33.0 makes of them; true slides.
+        let mut model = Model::find("gpt-oss-120b").unwrap();
+        let mut kinds = |layers: Vec<bool>| {
+            model.num_hidden_layers = layers.len() as u32;
+            model.sliding_window = Some(SlidingWindow { window_tokens: 128, layers });
+            let groups = groups_of(&model, 16);
+            groups
+                .iter()
+                .map(|group| if *group == KvCacheSpec::full(16) { 'F' } else { 'S' })
+                .collect::<String>()
+        };
+        let gemma_3 = |layers| (1..=layers).map(|layer| layer % 6 != 0).collect();
+        assert_eq!(kinds((0..36).map(|layer| layer % 2 == 0).collect()), "SF");
+        assert_eq!(kinds((0..20).map(|layer| layer % 2 == 1).collect()), "FS");
+        assert_eq!(kinds(gemma_3(26)), "SSSSSSF");
+        assert_eq!(kinds(gemma_3(34)), "SSSSSSF");
+        assert_eq!(kinds(gemma_3(48)), "SSSSSF");
+        assert_eq!(kinds(gemma_3(62)), "SSSSSSF");
+        assert_eq!(kinds((0..11).map(|layer| layer >= 5).collect()), "FS");
+        assert_eq!(kinds((0..5).map(|layer| layer >= 2).collect()), "FSS");
+        assert_eq!(kinds((0..30).map(|layer| layer % 3 == 0).collect()), "SFF");
+        assert_eq!(kinds(vec![true; 4]), "S");
+        assert_eq!(kinds(vec![false; 4]), "F");
     }
 
     #[test]
