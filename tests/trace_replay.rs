@@ -177,7 +177,7 @@ fn lengths_without_tokens_need_a_reuse_model() {
     let error = trace("closed_loop: false", LENGTHS).err().unwrap();
     assert_eq!(
         error.to_string(),
-        "`reuse`: found nothing, expected `none`, `shared_prefix` or `sessions`: the trace does not tell what prompts \
+        "`reuse`: found not given, expected `none`, `shared_prefix` or `sessions`: the trace does not tell what prompts \
          share"
     );
     let one = "{\"kvsim_trace\": 1}\n{\"at_s\": 0, \"prompt_tokens\": 9, \"output_tokens\": 1}\n";
