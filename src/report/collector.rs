@@ -160,7 +160,8 @@ impl Collector {
     }
 
     pub fn on_evictions(&mut self, evictions: &[BlockEviction]) {
-        let cached = evictions.iter().filter(|eviction| eviction.cached).count() as u64;
+        let cached: u64 =
+            evictions.iter().filter(|run| run.cached).map(|run| u64::from(run.num_blocks)).sum();
         self.evictions += cached;
         if let Some(last) = evictions.last() {
             self.timeseries.on_evictions(SimTime(last.evicted_at_ns), cached);
