@@ -45,6 +45,14 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             assert_eq!(summary["resets"]["refused"], 1);
             assert!(summary["resets"]["preempted_requests"].as_u64().unwrap() > 0);
         }
+        "impatient_users" => {
+            let aborted = summary["requests"]["aborted_before_first_token"].as_u64().unwrap();
+            assert!(aborted > 0 && summary["requests"]["aborted"] == aborted);
+            let rows = fs::read_to_string(out.join("requests.csv")).unwrap();
+            assert_eq!(rows.lines().filter(|row| row.ends_with(",abort")).count() as u64, aborted);
+            // Nobody waits for the first token much longer than users have patience.
+            assert!(summary["latency"]["ttft"]["max_ms"].as_f64().unwrap() < 12_000.0);
+        }
         "priority" => assert!(summary["requests"]["preemptions"].as_u64().unwrap() > 0),
         "speculative_decoding" => {
             assert!(summary["speculative_decoding"]["accepted_tokens"].as_u64().unwrap() > 0);

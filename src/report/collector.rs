@@ -53,6 +53,7 @@ pub(super) struct Collector {
     e2e_ns: Vec<u64>,
     by_turn: Vec<Tally>,
     by_tenant: Vec<Tally>,
+    admitted: u64,
     hitless: Hitless,
     steps: u64,
     step_requests: u64,
@@ -87,6 +88,7 @@ impl Collector {
             e2e_ns: Vec::new(),
             by_turn: Vec::new(),
             by_tenant: vec![Tally::default(); info.tenants.len()],
+            admitted: 0,
             hitless: Hitless::default(),
             steps: 0,
             step_requests: 0,
@@ -128,21 +130,31 @@ impl Collector {
 
     pub fn on_request(&mut self, request: &RequestRecord) {
         let requests = &mut self.requests;
-        requests.finished += 1;
         *match request.finish_reason {
             FinishReason::Length => &mut requests.finished_length,
             FinishReason::Stop => &mut requests.finished_stop,
-            FinishReason::Abort => &mut requests.finished_abort,
-            FinishReason::Error => &mut requests.finished_error,
+            FinishReason::Abort => &mut requests.aborted,
+            FinishReason::Error => &mut requests.failed,
         } += 1;
-        self.tokens.prompt_tokens += u64::from(request.num_prompt_tokens);
-        self.tokens.output_tokens += u64::from(request.num_output_tokens);
-        self.queue_ns.push(request.first_scheduled.since(request.arrival).as_ns());
-        self.e2e_ns.push(request.finished.since(request.arrival).as_ns());
-        self.ttft_ns.extend(request.first_token.map(|at| at.since(request.arrival).as_ns()));
-        self.tpot_ns.extend(tpot_ns(request));
-        self.timeseries.on_request(request.finished);
-        if self.enable_prefix_caching && !request.skip_reading_prefix_cache {
+        let is_finished = matches!(request.finish_reason, FinishReason::Length | FinishReason::Stop);
+        if is_finished {
+            requests.finished += 1;
+            self.tokens.prompt_tokens += u64::from(request.num_prompt_tokens);
+            self.tokens.output_tokens += u64::from(request.num_output_tokens);
+            let since_arrival = |at: SimTime| at.since(request.arrival).as_ns();
+            self.queue_ns.extend(request.first_scheduled.map(since_arrival));
+            self.e2e_ns.push(since_arrival(request.finished));
+            self.ttft_ns.extend(request.first_token.map(since_arrival));
+            self.tpot_ns.extend(tpot_ns(request));
+        } else {
+            self.tokens.unfinished_output_tokens += u64::from(request.num_output_tokens);
+            let is_silent_abort =
+                request.finish_reason == FinishReason::Abort && request.first_token.is_none();
+            requests.aborted_before_first_token += u64::from(is_silent_abort);
+        }
+        self.timeseries.on_request(request.finished, is_finished);
+        self.admitted += u64::from(request.was_admitted);
+        if self.enable_prefix_caching && request.was_admitted && !request.skip_reading_prefix_cache {
             let turn = (request.turn as usize).min(LAST_TURN);
             if self.by_turn.len() <= turn {
                 self.by_turn.resize(turn + 1, Tally::default());
@@ -181,8 +193,8 @@ impl Collector {
         let hitless = &self.hitless;
         if self.prefix_cache.hits > 0 {
             None
-        } else if self.requests.finished == 0 {
-            Some("no request ended")
+        } else if self.admitted == 0 {
+            Some("no request was admitted")
         } else if !self.enable_prefix_caching {
             Some("prefix caching is off (enable_prefix_caching: false)")
         } else if hitless.may_read == 0 {

@@ -23,6 +23,20 @@ pub fn terminal_table(summary: &RunSummary) -> String {
             requests.finished, summary.duration_s, summary.throughput.requests_per_s, requests.preemptions
         ),
     );
+    if requests.aborted > 0 {
+        row(
+            "aborted",
+            format!(
+                "{} ({} before the first token), {} tokens in vain",
+                requests.aborted,
+                requests.aborted_before_first_token,
+                summary.tokens.unfinished_output_tokens
+            ),
+        );
+    }
+    if requests.failed > 0 {
+        row("failed", format!("{} requests", requests.failed));
+    }
     row(
         "tokens",
         format!(

@@ -10,6 +10,8 @@ mod run;
 mod transfers;
 
 #[cfg(test)]
+mod abort_tests;
+#[cfg(test)]
 mod tests;
 
 pub use observer::{Observer, RequestRecord, StepRecord};

@@ -16,13 +16,15 @@ pub struct RequestRecord {
     pub session: Option<u64>,
     pub turn: u32,
     pub arrival: SimTime,
-    /// When it was first given tokens.
-    pub first_scheduled: SimTime,
+    /// When it was first given tokens; `None` when it was aborted before.
+    pub first_scheduled: Option<SimTime>,
     /// `None` when it ended without output.
     pub first_token: Option<SimTime>,
     pub finished: SimTime,
     pub num_prompt_tokens: u32,
     pub num_output_tokens: u32,
+    /// It was admitted, so its lookup counts.
+    pub was_admitted: bool,
     /// Prompt tokens found in the engine's own cache at its first admission.
     pub num_local_cached_tokens: u32,
     /// Prompt tokens loaded from outside at its first admission.

@@ -19,10 +19,10 @@ use crate::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
     Scheduler, SchedulerOutput,
 };
-use crate::engine::{FinishReason, NewRequest, RequestSlot};
+use crate::engine::{FinishReason, NewRequest, RequestSlot, RequestStatus};
 use crate::prompt::{PromptExtras, TokenRuns};
 use crate::units::SimTime;
-use crate::workload::{Arrival, RequestSpec, rng};
+use crate::workload::{Arrival, Patience, RequestSpec, WaitsFor, rng};
 
 /// What a replica is made of.
 pub struct ReplicaConfig {
@@ -47,6 +47,7 @@ struct Live {
     spec: RequestMeta,
     num_prompt_tokens: u32,
     output: TokenRuns,
+    patience: Option<Patience>,
     first_scheduled: Option<SimTime>,
     first_token: Option<SimTime>,
     num_local_cached_tokens: u32,
@@ -139,7 +140,7 @@ impl Replica {
         self.transfers.as_ref().map(|transfers| transfers.connector().stats()).unwrap_or_default()
     }
 
-    pub(super) fn add_request(&mut self, arrival: Arrival) -> Result<(), RequestError> {
+    pub(super) fn add_request(&mut self, arrival: Arrival) -> Result<RequestSlot, RequestError> {
         let Arrival { at, request } = arrival;
         let RequestSpec { index, prompt, output, extras, priority, .. } = request;
         let num_prompt_tokens = prompt.len();
@@ -172,6 +173,7 @@ impl Replica {
             },
             num_prompt_tokens,
             output,
+            patience: request.patience,
             first_scheduled: None,
             first_token: None,
             num_local_cached_tokens: 0,
@@ -179,7 +181,42 @@ impl Replica {
             num_sampled: 0,
             rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
         });
-        Ok(())
+        Ok(slot)
+    }
+
+    /// The patience of this request's client has ended: aborts the request, unless it has ended or
+    /// what the client waits for is there. True if it was aborted.
+    ///
+    /// As in vLLM a step in flight runs to its end, and what it brings for the request is dropped:
+    /// `EngineCore` takes aborts in before it processes a step's output.
+    pub(super) fn abort(
+        &mut self,
+        now: SimTime,
+        slot: RequestSlot,
+        index: u64,
+        observer: &mut dyn Observer,
+    ) -> bool {
+        let Some(live) = self.live[slot.index()].as_mut().filter(|live| live.spec.index == index) else {
+            return false;
+        };
+        let waits_for = live.patience.map(|patience| patience.waits_for);
+        if waits_for == Some(WaitsFor::FirstToken) && live.first_token.is_some() {
+            return false;
+        }
+        let Some(request) = self.scheduler.request(slot, index) else { return false };
+        let was_admitted = request.status != RequestStatus::Waiting || request.num_computed_tokens > 0;
+        if let Some(stats) = request.prefill_stats.filter(|_| was_admitted) {
+            live.num_local_cached_tokens = stats.num_local_cached_tokens;
+            live.num_external_cached_tokens = stats.num_external_cached_tokens;
+        }
+        self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
+        let mut finished = Vec::with_capacity(1);
+        self.scheduler.finish_requests(&[index], RequestStatus::FinishedAborted, &mut finished);
+        for finished in &finished {
+            let Some(live) = self.live[slot.index()].take() else { continue };
+            observer.on_request(&request_record(&live, finished, was_admitted, now));
+        }
+        true
     }
 
     /// Whether a prompt before began with the same `num_tokens`; this one is known from now on.
@@ -321,7 +358,7 @@ impl Replica {
         for finished in &self.outputs.finished {
             let Some(live) = self.live[finished.slot.index()].take() else { continue };
             ended.push(live.spec.index);
-            observer.on_request(&request_record(&live, finished, now));
+            observer.on_request(&request_record(&live, finished, true, now));
         }
         self.spare.push(batch);
         Next::Iterate(now)
@@ -398,18 +435,24 @@ impl Live {
     }
 }
 
-fn request_record(live: &Live, finished: &FinishedRequest, now: SimTime) -> RequestRecord {
+fn request_record(
+    live: &Live,
+    finished: &FinishedRequest,
+    was_admitted: bool,
+    now: SimTime,
+) -> RequestRecord {
     RequestRecord {
         index: live.spec.index,
         tenant: live.spec.tenant,
         session: live.spec.session,
         turn: live.spec.turn,
         arrival: live.spec.arrival,
-        first_scheduled: live.first_scheduled.unwrap_or(now),
+        first_scheduled: live.first_scheduled,
         first_token: live.first_token,
         finished: now,
         num_prompt_tokens: finished.num_prompt_tokens,
         num_output_tokens: finished.num_output_tokens(),
+        was_admitted,
         num_local_cached_tokens: live.num_local_cached_tokens,
         num_external_cached_tokens: live.num_external_cached_tokens,
         num_preemptions: finished.num_preemptions,

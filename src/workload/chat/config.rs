@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::workload::distribution::MAX_LENGTH_TOKENS;
-use crate::workload::{ArrivalProcess, ConfigError, Distribution};
+use crate::workload::{ArrivalProcess, ConfigError, Distribution, WaitsFor};
+
+/// With a patience of 0 s all retries come at the same time.
+const MAX_RETRIES: u32 = 1_000;
 
 /// Users who open chat sessions independently of each other, and in a session wait for each answer
 /// before they write on.
@@ -32,6 +35,23 @@ pub struct ChatConfig {
     /// A session ends when with the next message and its answer it would be longer than this. One
     /// whose first turn is too long sends nothing.
     pub max_context_tokens: u32,
+    /// Users wait for ever if left out.
+    #[serde(default)]
+    pub abandonment: Option<AbandonmentConfig>,
+}
+
+/// Users who go away when an answer takes too long; the server then aborts the request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AbandonmentConfig {
+    /// From the message until its user gives up, drawn anew for each message.
+    pub patience_s: Distribution,
+    #[serde(default)]
+    pub waits_for: WaitsFor,
+    /// So many times the user sends the message again, at once and with the same patience. Then the
+    /// session ends.
+    #[serde(default)]
+    pub max_retries: u32,
 }
 
 /// A group of users whose sessions all start with the same system prompt.
@@ -90,6 +110,14 @@ impl ChatConfig {
             counts.validate_count().map_err(|error| error.within(name))?;
         }
         self.think_time_s.validate_time().map_err(|error| error.within("think_time_s"))?;
+        if let Some(abandonment) = &self.abandonment {
+            let error = |error: ConfigError| error.within("abandonment.patience_s");
+            abandonment.patience_s.validate_time().map_err(error)?;
+            if abandonment.max_retries > MAX_RETRIES {
+                let expected = format!("a whole number from 0 to {MAX_RETRIES}");
+                return Err(ConfigError::new("abandonment.max_retries", abandonment.max_retries, expected));
+            }
+        }
         if !(1..=MAX_LENGTH_TOKENS).contains(&self.max_context_tokens) {
             let expected = format!("a whole number from 1 to {MAX_LENGTH_TOKENS}");
             return Err(ConfigError::new("max_context_tokens", self.max_context_tokens, expected));

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use rand::RngExt;
 use rustc_hash::FxHashMap;
 
-pub use config::{ChatConfig, TenantConfig};
+pub use config::{AbandonmentConfig, ChatConfig, TenantConfig};
 use session::Session;
 
 use super::{Arrival, ArrivalTimes, ConfigError, RequestSpec, Workload, WorkloadError, rng};
@@ -67,7 +67,7 @@ impl Chat {
             self.next_session += 1;
             let mut rng = rng::stream(self.seed, "chat session", index);
             let tenant = self.pick_tenant(rng.random());
-            if let Some(session) = Session::open(&self.config, index, tenant, rng) {
+            if let Some(session) = Session::open(&self.config, self.seed, index, tenant, rng) {
                 self.writing.insert((at, index), session);
                 return;
             }
@@ -108,7 +108,7 @@ impl Workload for Chat {
 
     fn next(&mut self) -> Result<Option<Arrival>, WorkloadError> {
         let Some(((at, _), session)) = self.writing.pop_first() else { return Ok(None) };
-        if session.turn == 0 {
+        if session.is_new() {
             self.open_session();
         }
         let request = RequestSpec {
@@ -118,6 +118,7 @@ impl Workload for Chat {
             extras: self.extras(session.tenant),
             priority: self.config.tenants[session.tenant as usize].priority,
             skip_reading_prefix_cache: self.config.tenants[session.tenant as usize].prompt_logprobs,
+            patience: session.patience,
             tenant: session.tenant,
             session: Some(session.index),
             turn: session.turn,
@@ -133,6 +134,14 @@ impl Workload for Chat {
             && let Some((think_time, session)) = session.go_on(&self.config)
         {
             self.writing.insert((at + think_time, session.index), session);
+        }
+    }
+
+    fn aborted(&mut self, index: u64, at: SimTime) {
+        if let Some(session) = self.waiting.remove(&index)
+            && let Some(session) = session.give_up(&self.config)
+        {
+            self.writing.insert((at, session.index), session);
         }
     }
 

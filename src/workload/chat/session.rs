@@ -5,6 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use super::ChatConfig;
 use crate::prompt::TokenRuns;
 use crate::units::SimTime;
+use crate::workload::{Patience, rng};
 
 /// Token ids of sessions lie from here upwards, those of system prompts below.
 ///
@@ -30,11 +31,23 @@ pub(super) struct Session {
     pub prompt: TokenRuns,
     pub answer_tokens: u32,
     next_token: u64,
+    /// With abandonment. A stream of its own, so that the same things are said with and without.
+    patience_rng: Option<ChaCha8Rng>,
+    /// With the answer to the message.
+    pub patience: Option<Patience>,
+    /// How often the user has sent the message again.
+    num_retries: u32,
 }
 
 impl Session {
     /// Session `index` of `tenant` with its first message, if that fits the context.
-    pub fn open(config: &ChatConfig, index: u64, tenant: u32, mut rng: ChaCha8Rng) -> Option<Self> {
+    pub fn open(
+        config: &ChatConfig,
+        seed: u64,
+        index: u64,
+        tenant: u32,
+        mut rng: ChaCha8Rng,
+    ) -> Option<Self> {
         let system_prompt_tokens = config.tenants[tenant as usize].system_prompt_tokens;
         let first_token = config.system_prompt_of(tenant) as u64 * TENANT_TOKENS;
         let num_turns = config.turns.sample_count(&mut rng);
@@ -47,8 +60,16 @@ impl Session {
             prompt: TokenRuns::from_run(first_token, system_prompt_tokens),
             answer_tokens: 0,
             next_token: FIRST_SESSION_TOKEN + index * u64::from(config.max_context_tokens),
+            patience_rng: config.abandonment.is_some().then(|| rng::stream(seed, "chat patience", index)),
+            patience: None,
+            num_retries: 0,
         };
         session.write(config).then_some(session)
+    }
+
+    /// It has sent nothing yet.
+    pub fn is_new(&self) -> bool {
+        self.turn == 0 && self.num_retries == 0
     }
 
     /// What the model answers to the message.
@@ -68,6 +89,13 @@ impl Session {
         self.write(config).then_some((think_time, self))
     }
 
+    /// The user did not wait for the answer: the session to go on with, unless it ends here.
+    pub fn give_up(mut self, config: &ChatConfig) -> Option<Self> {
+        let max_retries = config.abandonment.as_ref().map_or(0, |abandonment| abandonment.max_retries);
+        self.num_retries += 1;
+        (self.num_retries <= max_retries).then_some(self)
+    }
+
     /// Adds a message; false if with its answer it does not fit the context.
     fn write(&mut self, config: &ChatConfig) -> bool {
         let message_tokens = config.message_tokens.sample_count(&mut self.rng);
@@ -78,6 +106,11 @@ impl Session {
             return false;
         }
         self.say(message_tokens);
+        self.num_retries = 0;
+        if let (Some(abandonment), Some(rng)) = (&config.abandonment, &mut self.patience_rng) {
+            let lasts = abandonment.patience_s.sample_time(rng);
+            self.patience = Some(Patience { lasts, waits_for: abandonment.waits_for });
+        }
         true
     }
 
