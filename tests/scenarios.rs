@@ -87,6 +87,55 @@ fn every_scenario_runs() {
     assert!(count >= 2);
 }
 
+/// Hit and queried tokens of a scenario with changes.
+fn hits_and_queries(scenario: &str, overrides: &[&str]) -> (u64, u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let more: Vec<&str> = overrides.iter().flat_map(|text| ["--set", text]).collect();
+    run(&Path::new("scenarios").join(scenario), &out, &more);
+    let cache = &summary(&out)["prefix_cache"];
+    (cache["hits_tokens"].as_u64().unwrap(), cache["queries_tokens"].as_u64().unwrap())
+}
+
+#[test]
+fn popular_images_are_hit_and_those_of_one_session_are_not() {
+    // One turn and no session shares a whole block of text: hits are images alone.
+    let hits = |pool: &str| {
+        let images = format!("workload.chat.tenants.0.images.pool={pool}");
+        let sizes = "workload.chat.tenants.0.images.tokens={fixed: 160}";
+        let overrides = ["workload.chat.tenants.0.system_prompt_tokens=0", "workload.chat.turns={fixed: 1}"];
+        hits_and_queries("images.yaml", &[&images, sizes, overrides[0], overrides[1]])
+    };
+    assert_eq!(hits("null").0, 0);
+    let (one, _) = hits("{size: 1}");
+    // The image stands first, so each but the first one hits its ten blocks.
+    assert!(one > 0 && one % 160 == 0, "{one}");
+    let (many, _) = hits("{size: 20}");
+    let (popular, _) = hits("{size: 20, zipf_exponent: 1.5}");
+    assert!(0 < many && many < popular && popular < one, "{many} {popular} {one}");
+}
+
+#[test]
+fn a_turn_of_embeddings_hits_the_prompt_before_it_and_not_the_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    run(Path::new("scenarios/prompt_embeds.yaml"), &out, &[]);
+    let mut before: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+    let mut turns = BTreeMap::new();
+    for row in csv::Reader::from_path(out.join("requests.csv")).unwrap().deserialize() {
+        let row: BTreeMap<String, String> = row.unwrap();
+        let number = |name: &str| row[name].parse::<u32>().unwrap();
+        let (prompt, answer) = (number("prompt_tokens"), number("output_tokens"));
+        if let Some((prompt, answer)) = before.insert(row["session"].clone(), (prompt, answer)) {
+            // The last token of an answer is never computed.
+            let known = if row["tenant"] == "text" { prompt + answer - 1 } else { prompt };
+            assert_eq!(number("local_cached_tokens"), known / 16 * 16, "{row:?}");
+            *turns.entry(row["tenant"].clone()).or_insert(0) += 1;
+        }
+    }
+    assert!(turns.len() == 2 && turns.values().all(|&turns| turns > 20), "{turns:?}");
+}
+
 #[test]
 fn the_same_scenario_and_seed_give_the_same_bytes() {
     let dir = tempfile::tempdir().unwrap();

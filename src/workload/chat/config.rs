@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::images::ImagesConfig;
 use crate::workload::distribution::MAX_LENGTH_TOKENS;
 use crate::workload::{ArrivalProcess, ConfigError, Distribution, WaitsFor};
 
@@ -80,6 +81,13 @@ pub struct TenantConfig {
     /// Start with the text of this tenant's system prompt, up to the own `system_prompt_tokens`.
     #[serde(default)]
     pub shares_system_prompt_with: Option<String>,
+    /// Images that come with messages; none if left out.
+    #[serde(default)]
+    pub images: Option<ImagesConfig>,
+    /// Prompts are sent as embeddings that the client makes of the whole conversation, answers
+    /// included (`prompt_embeds` of a completion).
+    #[serde(default)]
+    pub prompt_embeds: bool,
 }
 
 const fn one() -> f64 {
@@ -156,6 +164,13 @@ impl ChatConfig {
                 && self.tenants.iter().all(|other| other.name != *shared)
             {
                 return error("shares_system_prompt_with", format!("`{shared}`"), "a tenant's name".into());
+            }
+            if let Some(images) = &tenant.images {
+                images.validate().map_err(|error| error.within(&format!("tenants[{index}].images")))?;
+                if tenant.prompt_embeds {
+                    let expected = "no `images` beside it: embeddings are a prompt without images";
+                    return error("prompt_embeds", "true".into(), expected.into());
+                }
             }
             let left = u64::from(self.max_context_tokens).checked_sub(turn_tokens);
             if left.is_none_or(|left| u64::from(tenant.system_prompt_tokens) > left) {

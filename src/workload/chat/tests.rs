@@ -17,6 +17,8 @@ fn tenant(name: &str, weight: f64, system_prompt_tokens: u32) -> TenantConfig {
         cache_salt: None,
         lora: None,
         shares_system_prompt_with: None,
+        images: None,
+        prompt_embeds: false,
     }
 }
 
@@ -304,4 +306,42 @@ fn patience_changes_nothing_of_what_is_said() {
         impatient.iter_mut().map(|arrival| arrival.request.patience.take().unwrap().lasts).collect();
     assert_eq!(drawn.len(), impatient.len());
     assert_eq!(impatient, patient);
+}
+
+#[test]
+fn images_stand_before_the_text_of_their_message() {
+    let mut config = exact();
+    config.tenants[0].images = Some(ImagesConfig {
+        share_of_messages: 1.0,
+        images_per_message: Distribution::Fixed(2.0),
+        tokens: Distribution::Fixed(30.0),
+        pool: None,
+    });
+    let arrivals = run(&mut Chat::new(config, 1).unwrap(), |_| 1);
+    // System prompt 100, two images, message 10; answer 20; two images, message 10; ...
+    let offsets = |request: &RequestSpec| {
+        request.extras.mm.iter().map(|item| (item.offset_tokens, item.length_tokens)).collect::<Vec<_>>()
+    };
+    assert_eq!(arrivals.len(), 3);
+    assert_eq!(offsets(&arrivals[0].request), [(100, 30), (130, 30)]);
+    assert_eq!(offsets(&arrivals[1].request), [(100, 30), (130, 30), (190, 30), (220, 30)]);
+    assert_eq!(arrivals[1].request.prompt.len(), 260);
+    // Placeholders are the same tokens in all images; the text is that of the session.
+    let prompt = &arrivals[0].request.prompt;
+    assert_eq!(prompt.get(100), prompt.get(130));
+    let plain = run(&mut Chat::new(exact(), 1).unwrap(), |_| 1);
+    assert!(prompt.ids(160, 170).eq(plain[0].request.prompt.ids(100, 110)));
+}
+
+#[test]
+fn embeddings_are_a_prompt_of_zeros_whose_rows_tell_texts_apart() {
+    let mut config = exact();
+    config.tenants[0].prompt_embeds = true;
+    let arrivals = run(&mut Chat::new(config, 1).unwrap(), |_| 1);
+    let plain = run(&mut Chat::new(exact(), 1).unwrap(), |_| 1);
+    for (Arrival { request, .. }, text) in arrivals.iter().zip(&plain) {
+        assert!(request.prompt.ids(0, request.prompt.len()).all(|id| id == 0));
+        assert_eq!(request.prompt.len(), text.request.prompt.len());
+        assert_eq!(request.extras.prompt_embeds, Some(PromptEmbeds::OfTokens(text.request.prompt.clone())));
+    }
 }
