@@ -20,7 +20,7 @@ use crate::engine::scheduler::{
     Scheduler, SchedulerOutput,
 };
 use crate::engine::{FinishReason, NewRequest, RequestSlot, RequestStatus};
-use crate::prompt::{PromptExtras, TokenRuns};
+use crate::prompt::PromptExtras;
 use crate::units::SimTime;
 use crate::workload::{Arrival, Patience, RequestSpec, WaitsFor, rng};
 
@@ -46,7 +46,6 @@ pub struct DraftAcceptance {
 struct Live {
     spec: RequestMeta,
     num_prompt_tokens: u32,
-    output: TokenRuns,
     patience: Option<Patience>,
     first_scheduled: Option<SimTime>,
     first_token: Option<SimTime>,
@@ -148,6 +147,7 @@ impl Replica {
             id: index,
             prompt_token_ids: prompt,
             max_tokens: output.len(),
+            known_output: Some(output),
             priority: i64::from(priority),
             arrival_time: at.as_ns(),
             extras: (extras != PromptExtras::default()).then(|| Box::new(extras)),
@@ -172,7 +172,6 @@ impl Replica {
                 shares_first_block,
             },
             num_prompt_tokens,
-            output,
             patience: request.patience,
             first_scheduled: None,
             first_token: None,
@@ -281,7 +280,7 @@ impl Replica {
         batch.record = StepRecord {
             index: self.num_steps,
             scheduled_at: now,
-            num_scheduled_requests: batch.output.scheduled.len() as u32,
+            num_scheduled_requests: batch.output.scheduled.len() as u32 + batch.output.num_steady,
             num_preempted: batch.output.preempted.len() as u32,
             ..StepRecord::default()
         };
@@ -303,7 +302,9 @@ impl Replica {
     fn execute(&mut self, now: SimTime, batch: &mut Batch) {
         self.shape.clear();
         batch.sampled.clear();
-        let (mut num_decodes, mut decode_context_tokens) = (0, 0);
+        let mut num_decodes = batch.output.num_steady;
+        let mut decode_context_tokens = batch.output.steady_known_tokens;
+        batch.record.num_decode_tokens = num_decodes;
         for entry in &batch.output.scheduled {
             let Some(live) = self.live[entry.slot.index()].as_mut() else { continue };
             let known_tokens = entry.num_computed_tokens + entry.num_tokens;
@@ -412,12 +413,14 @@ impl Live {
         scheduler: &Scheduler,
         sampled: &mut ModelRunnerOutput,
     ) {
+        let Some(request) = scheduler.request(entry.slot, entry.id) else { return };
+        let Some(output) = &request.known_output else { return };
         let Some(drafts) = drafts else {
             let known_tokens = entry.num_computed_tokens + entry.num_tokens;
-            return sampled.push_token(self.output.get(known_tokens - self.num_prompt_tokens));
+            return sampled.push_token(output.get(known_tokens - self.num_prompt_tokens));
         };
         let is_admitted = entry.kind != ScheduledKind::Running;
-        if is_admitted && let Some(request) = scheduler.request(entry.slot, entry.id) {
+        if is_admitted {
             // What an admitted request brings as drafts is padding.
             self.num_sampled = request.num_output_tokens();
         }
@@ -429,7 +432,7 @@ impl Live {
         }
         for position in self.num_sampled..=self.num_sampled + num_accepted {
             // Past the end the scheduler drops what comes.
-            sampled.push_token(if position < self.output.len() { self.output.get(position) } else { 0 });
+            sampled.push_token(if position < output.len() { output.get(position) } else { 0 });
         }
         self.num_sampled += num_accepted + 1;
     }
