@@ -1,6 +1,7 @@
 //! Adds up what a simulation tells, step by step.
 
 use super::blocks_csv::Residencies;
+use super::inter_token::InterTokenLatencies;
 use super::log_histogram::LogHistogram;
 use super::percentiles::LatencyMs;
 use super::requests_csv::tpot_ns;
@@ -15,7 +16,7 @@ use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::BlockEviction;
 use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
 use crate::engine::scheduler::SpecDecodingStats;
-use crate::simulation::{RequestRecord, StepRecord};
+use crate::simulation::{RequestRecord, StepRecord, StepSpan};
 use crate::units::SimTime;
 
 /// Turns from here on are counted together.
@@ -51,6 +52,7 @@ pub(super) struct Collector {
     ttft_ns: Vec<u64>,
     tpot_ns: Vec<u64>,
     e2e_ns: Vec<u64>,
+    inter_token: InterTokenLatencies,
     by_turn: Vec<Tally>,
     by_tenant: Vec<Tally>,
     admitted: u64,
@@ -86,6 +88,7 @@ impl Collector {
             ttft_ns: Vec::new(),
             tpot_ns: Vec::new(),
             e2e_ns: Vec::new(),
+            inter_token: InterTokenLatencies::default(),
             by_turn: Vec::new(),
             by_tenant: vec![Tally::default(); info.tenants.len()],
             admitted: 0,
@@ -116,6 +119,7 @@ impl Collector {
         self.tokens.prefill_computed_tokens += u64::from(step.num_prefill_tokens);
         self.tokens.decode_computed_tokens += u64::from(step.num_decode_tokens);
         if step.num_scheduled_requests > 0 {
+            self.inter_token.on_step(step.finished_at);
             self.steps += 1;
             self.step_requests += u64::from(step.num_scheduled_requests);
             self.gpu_ns += step.gpu_ns;
@@ -128,6 +132,12 @@ impl Collector {
         self.peak_used_blocks = self.peak_used_blocks.max(self.used_blocks);
     }
 
+    pub fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
+        if is_finished(request) {
+            self.inter_token.on_request(spans);
+        }
+    }
+
     pub fn on_request(&mut self, request: &RequestRecord) {
         let requests = &mut self.requests;
         *match request.finish_reason {
@@ -136,7 +146,7 @@ impl Collector {
             FinishReason::Abort => &mut requests.aborted,
             FinishReason::Error => &mut requests.failed,
         } += 1;
-        let is_finished = matches!(request.finish_reason, FinishReason::Length | FinishReason::Stop);
+        let is_finished = is_finished(request);
         if is_finished {
             requests.finished += 1;
             self.tokens.prompt_tokens += u64::from(request.num_prompt_tokens);
@@ -249,6 +259,7 @@ impl Collector {
                 queue: LatencyMs::of_ns(&mut self.queue_ns),
                 ttft: LatencyMs::of_ns(&mut self.ttft_ns),
                 tpot: LatencyMs::of_ns(&mut self.tpot_ns),
+                itl: self.inter_token.summary(),
                 e2e: LatencyMs::of_ns(&mut self.e2e_ns),
             },
             prefix_cache: PrefixCache {
@@ -316,6 +327,11 @@ impl Collector {
             resets: self.resets,
         }
     }
+}
+
+/// With its whole answer.
+fn is_finished(request: &RequestRecord) -> bool {
+    matches!(request.finish_reason, FinishReason::Length | FinishReason::Stop)
 }
 
 fn add(sum: &mut PrefixCacheStats, stats: &PrefixCacheStats) {

@@ -78,6 +78,9 @@ pub struct Latency {
     pub ttft: LatencyMs,
     /// Per output token after the first, one value for each request.
     pub tpot: LatencyMs,
+    /// Between one output of a request and the next, a value for each; outputs of several tokens,
+    /// as accepted drafts make them, are one.
+    pub itl: LatencyMs,
     /// From arrival to the last output token.
     pub e2e: LatencyMs,
 }

@@ -62,6 +62,7 @@ pub fn terminal_table(summary: &RunSummary) -> String {
         ("queue", &summary.latency.queue),
         ("TTFT", &summary.latency.ttft),
         ("TPOT", &summary.latency.tpot),
+        ("ITL", &summary.latency.itl),
         ("E2E", &summary.latency.e2e),
     ] {
         let (unit, ms) = if latency.max_ms < 100_000.0 { ("ms", 1.0) } else { ("s", 1_000.0) };

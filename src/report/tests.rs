@@ -96,6 +96,7 @@ const TABLE: &str = " model            a model on 1 x a GPU
  queue ms         mean 0.0, p50 0.0, p90 0.0, p99 0.0
  TTFT ms          mean 1.3, p50 1.1, p90 1.6, p99 1.6
  TPOT ms          mean 1.0, p50 1.0, p90 1.0, p99 1.0
+ ITL ms           mean 1.0, p50 1.0, p90 1.0, p99 1.0
  E2E ms           mean 2.3, p50 1.1, p90 3.6, p99 3.6
  KV cache         101 blocks of 16 tokens, in use 6.9 % (peak 38.0 %)
  evictions        0
@@ -119,6 +120,7 @@ fn figures_are_what_can_be_worked_out_by_hand() {
     let latency = summary.latency;
     assert_eq!((latency.ttft.p50_ms, latency.ttft.max_ms), (1.088, 1.6));
     assert_eq!((latency.tpot.count, latency.tpot.mean_ms), (1, 1.001));
+    assert_eq!((latency.itl.count, latency.itl.mean_ms, latency.itl.max_ms), (2, 1.001, 1.001));
     assert_eq!((latency.e2e.p50_ms, latency.e2e.max_ms), (1.088, 3.602));
     assert_eq!((latency.queue.count, latency.queue.max_ms), (2, 0.0));
     assert_eq!(summary.duration_s, 0.011_088);

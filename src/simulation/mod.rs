@@ -5,6 +5,7 @@
 
 mod event_queue;
 mod observer;
+mod output_steps;
 mod replica;
 mod run;
 mod transfers;
@@ -15,6 +16,7 @@ mod abort_tests;
 mod tests;
 
 pub use observer::{Observer, RequestRecord, StepRecord};
+pub use output_steps::StepSpan;
 pub use replica::{DraftAcceptance, Replica, ReplicaConfig};
 pub use run::{Action, ActionKind, Simulation, SimulationError};
 pub use transfers::{Link, Transfers};

@@ -1,6 +1,7 @@
 //! What a simulation tells of itself while it runs. Whoever reports implements [`Observer`]; the
 //! simulation keeps nothing of it.
 
+use super::output_steps::StepSpan;
 use crate::engine::FinishReason;
 use crate::engine::kv_cache::BlockEviction;
 use crate::engine::kv_events::KvCacheEvent;
@@ -73,6 +74,9 @@ pub struct StepRecord {
 pub trait Observer {
     fn on_step(&mut self, step: &StepRecord);
     fn on_request(&mut self, request: &RequestRecord);
+    /// The steps that brought output for a request that [`Self::on_request`] will name next. Steps
+    /// that computed something are counted, as [`Self::on_step`] tells of them.
+    fn on_output_steps(&mut self, _request: &RequestRecord, _spans: &[StepSpan]) {}
     /// Blocks that were handed out again.
     fn on_evictions(&mut self, evictions: &[BlockEviction]);
     /// Times between two hits on one block, in nanoseconds.

@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashSet;
 
 use super::observer::{Observer, RequestRecord, StepRecord};
+use super::output_steps::OutputSteps;
 use super::transfers::Transfers;
 use crate::cost::{CostModel, StepShape};
 use crate::engine::connector::{TierKind, TierStats};
@@ -19,7 +20,7 @@ use crate::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
     Scheduler, SchedulerOutput,
 };
-use crate::engine::{FinishReason, NewRequest, RequestSlot, RequestStatus};
+use crate::engine::{FinishReason, NewRequest, Request, RequestSlot, RequestStatus};
 use crate::prompt::PromptExtras;
 use crate::units::SimTime;
 use crate::workload::{Arrival, Patience, RequestSpec, WaitsFor, rng};
@@ -49,6 +50,7 @@ struct Live {
     patience: Option<Patience>,
     first_scheduled: Option<SimTime>,
     first_token: Option<SimTime>,
+    output_steps: OutputSteps,
     num_local_cached_tokens: u32,
     num_external_cached_tokens: u32,
     /// Output tokens sampled, as the model counts: with drafts and async scheduling the engine
@@ -102,6 +104,8 @@ pub struct Replica {
     spare: Vec<Batch>,
     gpu_free_at: SimTime,
     num_steps: u64,
+    /// Steps processed that computed something.
+    num_computing_steps: u64,
     /// By the engine's slot.
     live: Vec<Option<Live>>,
     /// Hashes of all prompts so far, as far as the shortest hit goes.
@@ -123,6 +127,7 @@ impl Replica {
             spare: Vec::new(),
             gpu_free_at: SimTime::ZERO,
             num_steps: 0,
+            num_computing_steps: 0,
             live: Vec::new(),
             first_hashes: FxHashSet::default(),
             shape: StepShape::default(),
@@ -175,6 +180,7 @@ impl Replica {
             patience: request.patience,
             first_scheduled: None,
             first_token: None,
+            output_steps: OutputSteps::default(),
             num_local_cached_tokens: 0,
             num_external_cached_tokens: 0,
             num_sampled: 0,
@@ -213,7 +219,9 @@ impl Replica {
         self.scheduler.finish_requests(&[index], RequestStatus::FinishedAborted, &mut finished);
         for finished in &finished {
             let Some(live) = self.live[slot.index()].take() else { continue };
-            observer.on_request(&request_record(&live, finished, was_admitted, now));
+            let record = request_record(&live, finished, was_admitted, now);
+            observer.on_output_steps(&record, live.output_steps.spans());
+            observer.on_request(&record);
         }
         true
     }
@@ -346,20 +354,35 @@ impl Replica {
         );
         self.draft(&batch.output);
         for output in &self.outputs.outputs {
+            let Some(live) = &mut self.live[output.slot.index()] else { continue };
             // They come with the first output.
-            if let Some(stats) = output.prefill_stats
-                && let Some(live) = &mut self.live[output.slot.index()]
-            {
+            if let Some(stats) = output.prefill_stats {
                 live.first_token = Some(now);
                 live.num_local_cached_tokens = stats.num_local_cached_tokens;
                 live.num_external_cached_tokens = stats.num_external_cached_tokens;
             }
+            let num_new_tokens = self.outputs.tokens(output).len() as u32;
+            let num_tokens = match output.finish_reason {
+                Some(_) => self
+                    .outputs
+                    .finished
+                    .iter()
+                    .find(|finished| finished.id == output.id)
+                    .map(FinishedRequest::num_output_tokens),
+                None => self.scheduler.request(output.slot, output.id).map(Request::num_output_tokens),
+            };
+            if let Some(num_tokens) = num_tokens.filter(|_| num_new_tokens > 0) {
+                live.output_steps.push(self.num_computing_steps, num_new_tokens, num_tokens);
+            }
         }
+        self.num_computing_steps += u64::from(batch.output.total_num_scheduled_tokens > 0);
         self.finish_step(now, &mut batch, observer);
         for finished in &self.outputs.finished {
             let Some(live) = self.live[finished.slot.index()].take() else { continue };
             ended.push(live.spec.index);
-            observer.on_request(&request_record(&live, finished, true, now));
+            let record = request_record(&live, finished, true, now);
+            observer.on_output_steps(&record, live.output_steps.spans());
+            observer.on_request(&record);
         }
         self.spare.push(batch);
         Next::Iterate(now)

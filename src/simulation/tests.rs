@@ -68,6 +68,9 @@ impl Workload for Listed {
 pub(super) struct Seen {
     pub requests: Vec<RequestRecord>,
     pub steps: Vec<StepRecord>,
+    has_drafts: bool,
+    /// Steps without output between two with output, for one request.
+    num_pauses: usize,
     evictions: usize,
     resets: Vec<(u64, bool, u32)>,
 }
@@ -75,6 +78,24 @@ pub(super) struct Seen {
 impl Observer for Seen {
     fn on_step(&mut self, step: &StepRecord) {
         self.steps.push(*step);
+    }
+    fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
+        if request.finish_reason == FinishReason::Abort {
+            return;
+        }
+        // The first and the last output are those of the request; each step brought at least a token.
+        let computing = || self.steps.iter().filter(|step| step.num_scheduled_requests > 0);
+        let end = |step: u64| computing().nth(step as usize).unwrap().finished_at;
+        assert_eq!(request.first_token, Some(end(spans[0].first)));
+        assert_eq!(request.finished, end(spans[spans.len() - 1].last));
+        let num_outputs: u64 = spans.iter().map(|span| span.last + 1 - span.first).sum();
+        assert!(num_outputs <= u64::from(request.num_output_tokens));
+        if self.has_drafts {
+            return;
+        }
+        assert_eq!(num_outputs, u64::from(request.num_output_tokens));
+        assert!(spans.windows(2).all(|pair| pair[0].last + 1 < pair[1].first));
+        self.num_pauses += spans.len() - 1;
     }
     fn on_request(&mut self, request: &RequestRecord) {
         self.requests.push(*request);
@@ -113,7 +134,7 @@ pub(super) fn replica(
 }
 
 pub(super) fn run(workload: Box<dyn Workload>, replica: Replica, actions: Vec<Action>) -> Seen {
-    let mut seen = Seen::default();
+    let mut seen = Seen { has_drafts: replica.scheduler().config().speculative.is_some(), ..Seen::default() };
     Simulation::new(workload, replica, actions).run(&mut seen).unwrap();
     seen
 }
@@ -244,4 +265,20 @@ fn stepping_and_running_agree() {
         end += SimTime(777);
     }
     assert_eq!((seen.requests, seen.steps), (whole.requests, whole.steps));
+}
+
+#[test]
+fn output_under_pressure_comes_at_the_steps_that_are_told() {
+    // 19 blocks of 16 tokens for requests of up to 9: they preempt each other, and prefills of
+    // others spend the budget of 64.
+    let requests: Vec<_> = (0..40_u64)
+        .map(|i| (i * 3_000, i * 1_000, 20 + (i as u32 * 37) % 70, 10 + (i as u32 * 11) % 50))
+        .collect();
+    for async_scheduling in [false, true] {
+        let config = EngineConfig { async_scheduling, ..config() };
+        let seen = run(Listed::boxed(&requests), replica(config, None, None), Vec::new());
+        assert_eq!(seen.requests.len(), 40);
+        assert!(seen.requests.iter().map(|request| request.num_preemptions).sum::<u32>() > 5);
+        assert!(seen.num_pauses > 5);
+    }
 }
