@@ -63,7 +63,6 @@ pub(super) struct Collector {
     host_ns: u64,
     /// Blocks in use times nanoseconds.
     used_block_ns: u128,
-    used_blocks: u32,
     peak_used_blocks: u32,
     last_step_at: SimTime,
     evictions: u64,
@@ -98,7 +97,6 @@ impl Collector {
             gpu_ns: 0,
             host_ns: 0,
             used_block_ns: 0,
-            used_blocks: 0,
             peak_used_blocks: 0,
             last_step_at: SimTime::ZERO,
             evictions: 0,
@@ -125,11 +123,9 @@ impl Collector {
             self.gpu_ns += step.gpu_ns;
             self.host_ns += step.host_ns;
         }
-        let passed_ns = step.finished_at.since(self.last_step_at).as_ns();
-        self.used_block_ns += u128::from(self.used_blocks) * u128::from(passed_ns);
         self.last_step_at = step.finished_at;
-        self.used_blocks = self.num_gpu_blocks - 1 - step.num_free_blocks;
-        self.peak_used_blocks = self.peak_used_blocks.max(self.used_blocks);
+        self.used_block_ns += u128::from(step.used_block_ns);
+        self.peak_used_blocks = self.peak_used_blocks.max(step.peak_used_blocks);
     }
 
     pub fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {

@@ -145,8 +145,13 @@ pub struct TierSummary {
 pub struct KvCache {
     pub num_gpu_blocks: u32,
     pub block_size_tokens: u32,
-    /// Share of blocks held by requests, over time.
+    /// Share of the blocks, the null block left out, that requests hold, averaged over the time from
+    /// the start to the last output. A request holds its blocks from the planning of the step that
+    /// needs them until it ends or is preempted; cached blocks that nobody holds count as free. (The
+    /// gauge `vllm:kv_cache_usage_perc` is read after a step's requests have ended, so it misses those
+    /// of one step.)
     pub usage_mean: f64,
+    /// The largest such share at any time.
     pub usage_peak: f64,
     /// Blocks that lost their hash to make room.
     pub evictions: u64,

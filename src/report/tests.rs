@@ -98,7 +98,7 @@ const TABLE: &str = " model            a model on 1 x a GPU
  TPOT ms          mean 1.0, p50 1.0, p90 1.0, p99 1.0
  ITL ms           mean 1.0, p50 1.0, p90 1.0, p99 1.0
  E2E ms           mean 2.3, p50 1.1, p90 3.6, p99 3.6
- KV cache         101 blocks of 16 tokens, in use 6.9 % (peak 38.0 %)
+ KV cache         101 blocks of 16 tokens, in use 16.1 % (peak 38.0 %)
  evictions        0
  steps            4 of 172.5 tokens and 1.17 ms on average, GPU busy 42.3 %";
 
@@ -126,8 +126,9 @@ fn figures_are_what_can_be_worked_out_by_hand() {
     assert_eq!(summary.duration_s, 0.011_088);
     assert_eq!(summary.throughput.total_tokens_per_s, 1_204.0 / 0.011_088);
     assert_eq!(summary.steps.count, 4);
-    // 600 tokens lie in 38 of 100 blocks.
+    // 602 tokens lie in 38 of 100 blocks for 3.602 ms, 600 in as many for 1.088 ms.
     assert_eq!(summary.kv_cache.usage_peak, 0.38);
+    assert_eq!(summary.kv_cache.usage_mean, 38.0 * (3_602_000.0 + 1_088_000.0) / 11_088_000.0 / 100.0);
     assert_eq!((summary.kv_cache.evictions, summary.kv_cache.reuse_gap.count), (0, 0));
 }
 

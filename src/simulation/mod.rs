@@ -4,6 +4,7 @@
 //! ([`Event`]), then of insertion, so a run depends on nothing but its scenario and seed.
 
 mod event_queue;
+mod kv_usage;
 mod observer;
 mod output_steps;
 mod replica;

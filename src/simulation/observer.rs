@@ -63,6 +63,10 @@ pub struct StepRecord {
     pub num_waiting: u32,
     /// Blocks that no request holds, after the step.
     pub num_free_blocks: u32,
+    /// Blocks held by requests times nanoseconds, from the end of the step before to that of this one.
+    pub used_block_ns: u64,
+    /// The most blocks that requests held in that time.
+    pub peak_used_blocks: u32,
     /// Lookups of the requests admitted since the step before.
     pub prefix_cache: PrefixCacheStats,
     /// The same for the store behind a connector.

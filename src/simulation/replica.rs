@@ -10,6 +10,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashSet;
 
+use super::kv_usage::KvUsage;
 use super::observer::{Observer, RequestRecord, StepRecord};
 use super::output_steps::OutputSteps;
 use super::transfers::Transfers;
@@ -103,6 +104,7 @@ pub struct Replica {
     /// Processed batches, kept for their buffers.
     spare: Vec<Batch>,
     gpu_free_at: SimTime,
+    kv_usage: KvUsage,
     num_steps: u64,
     /// Steps processed that computed something.
     num_computing_steps: u64,
@@ -126,6 +128,7 @@ impl Replica {
             queue: VecDeque::with_capacity(max_batches),
             spare: Vec::new(),
             gpu_free_at: SimTime::ZERO,
+            kv_usage: KvUsage::default(),
             num_steps: 0,
             num_computing_steps: 0,
             live: Vec::new(),
@@ -217,6 +220,7 @@ impl Replica {
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         let mut finished = Vec::with_capacity(1);
         self.scheduler.finish_requests(&[index], RequestStatus::FinishedAborted, &mut finished);
+        self.note_kv_usage(now);
         for finished in &finished {
             let Some(live) = self.live[slot.index()].take() else { continue };
             let record = request_record(&live, finished, was_admitted, now);
@@ -238,11 +242,14 @@ impl Replica {
     /// Empties the prefix cache; see [`Scheduler::reset_prefix_cache`].
     pub(super) fn reset_prefix_cache(
         &mut self,
+        now: SimTime,
         reset_running_requests: bool,
         reset_external: bool,
         preempted: &mut Vec<u64>,
     ) -> bool {
-        self.scheduler.reset_prefix_cache(reset_running_requests, reset_external, preempted)
+        let done = self.scheduler.reset_prefix_cache(reset_running_requests, reset_external, preempted);
+        self.note_kv_usage(now);
+        done
     }
 
     /// One turn of the engine's loop: plans a step if there is work and room in the queue.
@@ -285,6 +292,7 @@ impl Replica {
         let mut batch = self.spare.pop().unwrap_or_default();
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         self.scheduler.schedule(&mut batch.output);
+        self.note_kv_usage(now);
         batch.record = StepRecord {
             index: self.num_steps,
             scheduled_at: now,
@@ -376,6 +384,7 @@ impl Replica {
             }
         }
         self.num_computing_steps += u64::from(batch.output.total_num_scheduled_tokens > 0);
+        self.note_kv_usage(now);
         self.finish_step(now, &mut batch, observer);
         for finished in &self.outputs.finished {
             let Some(live) = self.live[finished.slot.index()].take() else { continue };
@@ -386,6 +395,13 @@ impl Replica {
         }
         self.spare.push(batch);
         Next::Iterate(now)
+    }
+
+    /// The number of blocks in use may have changed.
+    fn note_kv_usage(&mut self, now: SimTime) {
+        let pool = self.scheduler.kv_cache_manager().block_pool();
+        let used_blocks = pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks();
+        self.kv_usage.set(now, used_blocks);
     }
 
     /// With sync scheduling the drafts for the next step are known after this one.
@@ -407,6 +423,7 @@ impl Replica {
         batch.record.num_running = counts.running;
         batch.record.num_waiting = counts.waiting + counts.skipped_waiting;
         batch.record.num_free_blocks = pool.get_num_free_blocks();
+        (batch.record.used_block_ns, batch.record.peak_used_blocks) = self.kv_usage.take();
         batch.record.prefix_cache = self.outputs.prefix_cache_stats;
         batch.record.connector_prefix_cache = self.outputs.connector_prefix_cache_stats;
         batch.record.spec_decoding = self.outputs.spec_decoding_stats.unwrap_or_default();

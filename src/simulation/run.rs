@@ -212,8 +212,12 @@ impl Simulation {
         match self.actions[index].kind {
             ActionKind::ResetPrefixCache { reset_running_requests, reset_external } => {
                 let mut preempted = Vec::new();
-                let done =
-                    self.replica.reset_prefix_cache(reset_running_requests, reset_external, &mut preempted);
+                let done = self.replica.reset_prefix_cache(
+                    self.now,
+                    reset_running_requests,
+                    reset_external,
+                    &mut preempted,
+                );
                 observer.on_reset(self.now, done, preempted.len() as u32);
                 self.wake();
             }
