@@ -28,7 +28,7 @@ struct Line<'a> {
 impl Line<'_> {
     /// A value is drawn at the end of its bin; the first one also at the begin, so that a run of one
     /// bin shows something.
-    fn from_its_begin(mut self, bin_width_s: f64) -> Self {
+    fn with_begin(mut self, bin_width_s: f64) -> Self {
         if let Some(&(at_s, value)) = self.points.first() {
             self.points.insert(0, (at_s - bin_width_s, value));
         }
@@ -57,7 +57,7 @@ pub(super) fn hit_rate(name: &str, series: &Timeseries) -> Result<String, Report
             line.points.extend(rate.map(|rate| (at_s, rate)));
         }
     }
-    let lines = lines.map(|line| line.from_its_begin(series.width_s()));
+    let lines = lines.map(|line| line.with_begin(series.width_s()));
     // Where the lines at the end leave room.
     let legend =
         if 2 * hits > queries { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
@@ -72,7 +72,7 @@ pub(super) fn kv_usage(name: &str, series: &Timeseries, num_gpu_blocks: u32) -> 
     let blocks = f64::from(num_gpu_blocks - 1);
     let line = |label, color, width, value: &dyn Fn(&super::timeseries::Bin) -> f64| {
         let points = bins(series).map(|(at_s, bin)| (at_s, value(bin))).collect();
-        Line { label, color, width, points }.from_its_begin(series.width_s())
+        Line { label, color, width, points }.with_begin(series.width_s())
     };
     let usage = [
         line("most in each bin", BLUE, 1, &|bin| 100.0 * f64::from(bin.peak_used_blocks) / blocks),
