@@ -35,6 +35,7 @@ pub(super) fn check(typed: &Typed, file: &ScenarioFile) -> Result<Checked, Scena
     let gpu = Gpu::find(&file.gpu).map_err(|error| unknown_name(typed, "gpu", &error, ""))?;
     let (engine, kv_cache_size) = check_engine(typed, &file.engine, &model, gpu)?;
     check_workload(typed, &file.workload, engine.max_model_len)?;
+    check_prompt_embeds(typed, file)?;
     check_cost(typed, file.cost)?;
     for (index, action) in file.actions.iter().enumerate() {
         if !(0.0..=MAX_AT_S).contains(&action.at_s) {
@@ -270,6 +271,20 @@ fn check_workload(
             .hint(format!("give {max_model_len} or less")));
     }
     Ok(())
+}
+
+/// vLLM refuses embeddings unless told to take them.
+fn check_prompt_embeds(typed: &Typed, file: &ScenarioFile) -> Result<(), ScenarioError> {
+    let WorkloadSection::Chat(chat) = &file.workload else { return Ok(()) };
+    match chat.tenants.iter().position(|tenant| tenant.prompt_embeds) {
+        Some(index) if !file.engine.enable_prompt_embeds => Err(typed
+            .wrong(
+                &format!("workload.chat.tenants[{index}].prompt_embeds"),
+                "the server takes no prompt embeddings",
+            )
+            .hint("set engine.enable_prompt_embeds to true, or leave prompt_embeds out")),
+        _ => Ok(()),
+    }
 }
 
 /// Bounds that keep the sum of all steps within 64 bits.

@@ -11,7 +11,7 @@ mod error;
 pub mod rng;
 pub mod trace;
 
-pub use arrival::{Arrival, RequestSpec};
+pub use arrival::{Arrival, Patience, RequestSpec, WaitsFor};
 pub use arrival_process::{ArrivalProcess, ArrivalTimes};
 pub use distribution::Distribution;
 pub use error::{ConfigError, WorkloadError};
@@ -32,6 +32,12 @@ pub trait Workload: Send {
     /// The answer to the request with this [`RequestSpec::index`] ended at `at`. Whoever sent it
     /// may now send the next. A request that failed ends too; its user goes on as if answered.
     fn finished(&mut self, index: u64, at: SimTime);
+
+    /// The [`RequestSpec::patience`] with the request with this index ended at `at`, before the
+    /// answer was there.
+    fn aborted(&mut self, index: u64, at: SimTime) {
+        self.finished(index, at);
+    }
 
     /// The names that [`RequestSpec::tenant`] points into; empty when there is only one tenant
     /// without a name.
