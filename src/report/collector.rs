@@ -129,7 +129,7 @@ impl Collector {
     }
 
     pub fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
-        if is_finished(request) {
+        if request.is_whole() {
             self.inter_token.on_request(spans);
         }
     }
@@ -142,7 +142,7 @@ impl Collector {
             FinishReason::Abort => &mut requests.aborted,
             FinishReason::Error => &mut requests.failed,
         } += 1;
-        let is_finished = is_finished(request);
+        let is_finished = request.is_whole();
         if is_finished {
             requests.finished += 1;
             self.tokens.prompt_tokens += u64::from(request.num_prompt_tokens);
@@ -323,11 +323,6 @@ impl Collector {
             resets: self.resets,
         }
     }
-}
-
-/// With its whole answer.
-fn is_finished(request: &RequestRecord) -> bool {
-    matches!(request.finish_reason, FinishReason::Length | FinishReason::Stop)
 }
 
 fn add(sum: &mut PrefixCacheStats, stats: &PrefixCacheStats) {

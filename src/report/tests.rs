@@ -85,8 +85,8 @@ e2e_ms,prompt_tokens,output_tokens,local_cached_tokens,external_cached_tokens,nu
 ";
 const TIMESERIES_CSV: &str = "\
 begin_s,end_s,steps,prefill_tokens,decode_tokens,queries_tokens,hits_tokens,moving_queries_tokens,\
-moving_hits_tokens,finished_requests,unfinished_requests,preemptions,evictions,running,waiting,used_blocks
-0.0,1.0,4,688,2,1200,512,1200,512,2,0,0,0,0,0,0
+moving_hits_tokens,finished_requests,unfinished_requests,preemptions,evictions,running,waiting,used_blocks,peak_used_blocks
+0.0,1.0,4,688,2,1200,512,1200,512,2,0,0,0,0,0,0,38
 ";
 const TABLE: &str = " model            a model on 1 x a GPU
  requests         2 finished in 0.0 s (180.38/s), 0 preemptions
