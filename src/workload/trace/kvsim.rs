@@ -147,6 +147,12 @@ fn read_request(header: &KvsimHeader, line: u64, text: &[u8]) -> Result<TraceReq
     let output = known_or_length("output", output, output_tokens)?;
     let extras = PromptExtras { lora, mm: mm.unwrap_or_default(), cache_salt: salt, prompt_embeds };
     check_mm(&extras.mm, prompt.len()).map_err(|mistake| mistake.within("mm"))?;
+    if let Some(embeds) = &extras.prompt_embeds
+        && embeds.num_tokens() != prompt.len()
+    {
+        let expected = format!("as many as the prompt has, {}", prompt.len());
+        return Err(Mistake::new(format!("{} tokens", embeds.num_tokens()), expected).within("prompt_embeds"));
+    }
     Ok(TraceRequest {
         think_time,
         extras,
