@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
     let mut progress = Progress::new(&scenario.file.name, arguments.quiet);
     loop {
         match simulation.step(&mut report) {
-            Ok(true) => progress.event(simulation.now()),
+            Ok(true) => progress.event(&simulation),
             Ok(false) => break,
             Err(error) => {
                 progress.finish();

@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use serde::Deserialize;
 
@@ -11,6 +13,7 @@ use super::deserialize::NodeDeserializer;
 use super::engine_section::TransferSection;
 use super::error::FieldError;
 use super::file::{CostSection, ScenarioFile, WorkloadSection};
+use super::trace_progress::{CountingReader, TraceWithProgress};
 use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{Coefficients, ConstantCost, CostModel, Roofline};
@@ -218,8 +221,18 @@ impl Scenario {
                     };
                     error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
                 };
-                let input = decompress(File::open(&path).map_err(cannot)?).map_err(cannot)?;
-                Ok(Box::new(Trace::new(input, config).map_err(config_error)?))
+                let file = File::open(&path).map_err(cannot)?;
+                let num_bytes = file.metadata().map_err(cannot)?.len();
+                let num_bytes_read = Arc::<AtomicU64>::default();
+                let reader = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
+                let input = decompress(reader).map_err(cannot)?;
+                Ok(Box::new(TraceWithProgress {
+                    trace: Trace::new(input, config).map_err(config_error)?,
+                    num_bytes_read,
+                    num_bytes,
+                    num_requests: 0,
+                    max_requests: config.max_requests,
+                }))
             }
         }
     }
