@@ -89,6 +89,8 @@ fn run_info(
         num_gpu_blocks: scenario.engine.num_gpu_blocks,
         block_size_tokens: scenario.engine.block_size,
         enable_prefix_caching: scenario.engine.enable_prefix_caching,
+        num_kv_cache_groups: scenario.engine.kv_cache_groups.len(),
+        shortest_hit: simulation.replica().scheduler().kv_cache_manager().shortest_hit(),
         kv_events: scenario.engine.enable_kv_cache_events,
         tenants: simulation.tenants().to_vec(),
     })
