@@ -22,6 +22,10 @@ impl HashIds {
         Self { id_tokens, range: Range { what: "a list of whole numbers", min: 0, max }, ids: Vec::new() }
     }
 
+    pub fn id_tokens(&self) -> u32 {
+        self.id_tokens
+    }
+
     pub fn range(&self) -> Range {
         self.range
     }
