@@ -17,6 +17,7 @@ use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
 use crate::engine::scheduler::SpecDecodingStats;
 use crate::simulation::{RequestRecord, StepRecord};
 use crate::units::SimTime;
+use crate::workload::WorkloadNotes;
 
 /// Turns from here on are counted together.
 const LAST_TURN: usize = 31;
@@ -205,6 +206,7 @@ impl Collector {
         residencies: &Residencies,
         tiers: &[(TierKind, TierStats)],
         kv_events: Option<u64>,
+        workload: WorkloadNotes,
     ) -> RunSummary {
         let duration_s = self.last_step_at.as_secs_f64();
         let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
@@ -224,6 +226,7 @@ impl Collector {
             model: info.model.clone(),
             gpu: info.gpu.clone(),
             tensor_parallel_size: info.tensor_parallel_size,
+            workload,
             duration_s,
             requests: self.requests,
             tokens: self.tokens,

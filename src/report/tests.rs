@@ -13,6 +13,7 @@ use crate::engine::scheduler::Scheduler;
 use crate::engine::{EngineConfig, FinishReason};
 use crate::simulation::{Replica, ReplicaConfig, RequestRecord, Simulation};
 use crate::units::SimTime;
+use crate::workload::WorkloadNotes;
 use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 
 /// Two prompts that share 512 of 600 tokens.
@@ -51,7 +52,7 @@ fn info(config: &EngineConfig) -> RunInfo {
 fn simulation(config: EngineConfig, rows: &str) -> Simulation {
     let input = TraceInput::new(std::io::Cursor::new(rows.to_owned())).unwrap();
     let trace = TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("tiny.jsonl") };
-    let workload = Trace::new(input, &trace).unwrap();
+    let workload = Trace::new(input, &trace, None, 1).unwrap();
     let scheduler = Scheduler::new(config, Some(RequestBlockHasher::identity(16, 0)), None).unwrap();
     let cost = CostModel::Constant(ConstantCost { step_ns: 1_000_000, per_token_ns: 1_000 });
     let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts: None });
@@ -61,7 +62,7 @@ fn simulation(config: EngineConfig, rows: &str) -> Simulation {
 fn report(target: &Path, config: EngineConfig, rows: &str) -> RunSummary {
     let mut report = RunReport::create(target, info(&config)).unwrap();
     simulation(config, rows).run(&mut report).unwrap();
-    report.finish(&[]).unwrap()
+    report.finish(&[], WorkloadNotes::default()).unwrap()
 }
 
 fn files(folder: &Path) -> BTreeMap<String, String> {
@@ -254,7 +255,8 @@ fn a_hit_rate_of_zero_says_that_nobody_looked() {
         is_longer_than_a_hit: true,
         shares_first_block: true,
     });
-    let summary = collector.summary(&info(&config()), &Default::default(), &[], None);
+    let summary =
+        collector.summary(&info(&config()), &Default::default(), &[], None, WorkloadNotes::default());
     assert!(summary.prefix_cache.zero_hits_because.is_some_and(|reason| reason.starts_with("not read")));
     assert!(summary.prefix_cache.by_turn.is_empty());
 }
@@ -266,6 +268,6 @@ fn an_observer_that_cannot_write_says_so_at_the_end() {
     let mut report = RunReport::create(&target, info(&config())).unwrap();
     simulation(config(), SHARING).run(&mut report).unwrap();
     fs::remove_dir_all(dir.path().join(".tiny.partial")).unwrap();
-    assert!(matches!(report.finish(&[]), Err(ReportError::Write { .. })));
+    assert!(matches!(report.finish(&[], WorkloadNotes::default()), Err(ReportError::Write { .. })));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }

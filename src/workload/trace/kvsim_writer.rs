@@ -335,6 +335,14 @@ mod tests {
                     }
                 })
                 .collect();
+            let mut requests: Vec<TraceRequest> = requests;
+            // In a file times do not decrease.
+            let mut times: Vec<SimTime> = requests.iter().filter_map(|request| request.at).collect();
+            times.sort_unstable();
+            let mut times = times.into_iter();
+            for request in requests.iter_mut().filter(|request| request.at.is_some()) {
+                request.at = times.next();
+            }
             let text = write(&header, &requests);
             let input = TraceInput::new(Cursor::new(text.into_bytes())).unwrap();
             let (format, mut reader) = open(input, &ReadOptions::default()).unwrap();
