@@ -18,10 +18,11 @@ const NONE: u32 = u32::MAX;
 /// Where several have, it is the one with the longest prompt, and of these the last. Nobody else can
 /// then go on from that one, so that many who share a system prompt do not become one session. What is
 /// estimated so may be wrong where two users type the same.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SessionFinder {
     by_id: FxHashMap<u64, u32>,
-    chains: BlockChains,
+    /// Of the first prompt on.
+    chains: Option<BlockChains>,
     /// By number of the last whole piece of a prompt: who can be gone on from there.
     open_ends: Vec<OpenEnd>,
     num_sessions: u32,
@@ -35,29 +36,22 @@ struct OpenEnd {
 }
 
 impl SessionFinder {
-    /// `hash_id_tokens` is the trace's.
-    pub fn new(hash_id_tokens: Option<u32>) -> Self {
-        Self {
-            by_id: FxHashMap::default(),
-            chains: BlockChains::new(hash_id_tokens.unwrap_or(PIECE_TOKENS)),
-            open_ends: Vec::new(),
-            num_sessions: 0,
-            num_estimated: 0,
-        }
-    }
-
-    /// The session of the next request.
+    /// The session of the next request; `hash_id_tokens` is the trace's.
     ///
     /// # Errors
     /// The prompts have too many pieces.
-    pub fn session_of(&mut self, request: &TraceRequest) -> Result<u32, TooManyBlocks> {
+    pub fn session_of(
+        &mut self,
+        request: &TraceRequest,
+        hash_id_tokens: Option<u32>,
+    ) -> Result<u32, TooManyBlocks> {
         if let Some(id) = request.session {
             let next = self.num_sessions;
             let session = *self.by_id.entry(id).or_insert(next);
             self.num_sessions += u32::from(session == next);
             return Ok(session);
         }
-        let goes_on = self.goes_on_from(request)?;
+        let goes_on = self.goes_on_from(request, hash_id_tokens)?;
         Ok(goes_on.unwrap_or_else(|| {
             self.num_sessions += 1;
             self.num_estimated += 1;
@@ -65,9 +59,15 @@ impl SessionFinder {
         }))
     }
 
-    fn goes_on_from(&mut self, request: &TraceRequest) -> Result<Option<u32>, TooManyBlocks> {
+    fn goes_on_from(
+        &mut self,
+        request: &TraceRequest,
+        hash_id_tokens: Option<u32>,
+    ) -> Result<Option<u32>, TooManyBlocks> {
         let TraceTokens::Known(prompt) = &request.prompt else { return Ok(None) };
-        let chain = self.chains.of(prompt, &request.extras)?;
+        let chains =
+            self.chains.get_or_insert_with(|| BlockChains::new(hash_id_tokens.unwrap_or(PIECE_TOKENS)));
+        let chain = chains.of(prompt, &request.extras)?;
         let Some(last) = chain.last() else { return Ok(None) };
         let end = chain.iter().map(|block| block.0 as usize + 1).max().unwrap_or(0);
         if end > self.open_ends.len() {
@@ -110,8 +110,8 @@ mod tests {
     }
 
     fn sessions(requests: &[TraceRequest]) -> Vec<u32> {
-        let mut finder = SessionFinder::new(None);
-        requests.iter().map(|request| finder.session_of(request).unwrap()).collect()
+        let mut finder = SessionFinder::default();
+        requests.iter().map(|request| finder.session_of(request, None).unwrap()).collect()
     }
 
     #[test]

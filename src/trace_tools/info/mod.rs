@@ -51,6 +51,9 @@ pub struct TraceInfo {
     pub with: Features,
     /// What was assumed when the trace was read or made.
     pub notes: Vec<String>,
+    /// Rows that could not be read and were left out.
+    pub skipped_rows: u64,
+    pub first_skipped_row: Option<String>,
 }
 
 /// The requests of one tenant.
@@ -104,9 +107,9 @@ pub fn trace_info(
     reader: &mut dyn TraceReader,
     block_sizes: &[u32],
 ) -> Result<TraceInfo, TraceError> {
-    let mut collector = Collector::new(reader.hash_id_tokens(), block_sizes);
+    let mut collector = Collector::new(block_sizes);
     while let Some(request) = reader.next_request()? {
-        collector.add(&request)?;
+        collector.add(&request, reader.hash_id_tokens())?;
     }
     Ok(collector.info(format, reader))
 }
@@ -127,12 +130,12 @@ struct Collector {
 }
 
 impl Collector {
-    fn new(hash_id_tokens: Option<u32>, block_sizes: &[u32]) -> Self {
+    fn new(block_sizes: &[u32]) -> Self {
         Self {
             computed: ComputedTokens::default(),
             reuse: block_sizes.iter().map(|&block_size| ReuseAt::new(block_size)).collect(),
             arrivals: Arrivals::default(),
-            sessions: Sessions::new(hash_id_tokens),
+            sessions: Sessions::default(),
             prompt_tokens: Values::default(),
             output_tokens: Values::default(),
             tenants: Vec::new(),
@@ -144,7 +147,7 @@ impl Collector {
         }
     }
 
-    fn add(&mut self, request: &TraceRequest) -> Result<(), TraceError> {
+    fn add(&mut self, request: &TraceRequest, hash_id_tokens: Option<u32>) -> Result<(), TraceError> {
         self.requests += 1;
         match request.at {
             Some(at) => self.arrivals.add(at),
@@ -163,7 +166,7 @@ impl Collector {
             }
             None => self.unknown_prompts += 1,
         }
-        self.sessions.add(request)?;
+        self.sessions.add(request, hash_id_tokens)?;
         self.with.add(request);
         let tenant = request.tenant as usize;
         if tenant >= self.tenants.len() {
@@ -186,6 +189,7 @@ impl Collector {
         for (tenant, name) in self.tenants.iter_mut().zip(names) {
             tenant.name.clone_from(name);
         }
+        let skipped = reader.skipped();
         let is_known = self.requests > self.unknown_prompts;
         TraceInfo {
             format: format.name(),
@@ -208,6 +212,8 @@ impl Collector {
             tenants: self.tenants,
             with: self.with,
             notes: reader.notes(),
+            skipped_rows: skipped.count,
+            first_skipped_row: skipped.first,
         }
     }
 }

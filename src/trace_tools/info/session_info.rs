@@ -23,7 +23,7 @@ pub struct SessionInfo {
     pub think_time_s: Option<Percentiles<f64>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sessions {
     finder: SessionFinder,
     /// Of each session: requests so far, and when the last was sent.
@@ -33,17 +33,8 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    pub fn new(hash_id_tokens: Option<u32>) -> Self {
-        Self {
-            finder: SessionFinder::new(hash_id_tokens),
-            turns: Vec::new(),
-            between_turns: Times::default(),
-            think_times: Times::default(),
-        }
-    }
-
-    pub fn add(&mut self, request: &TraceRequest) -> Result<(), TooManyBlocks> {
-        let session = self.finder.session_of(request)? as usize;
+    pub fn add(&mut self, request: &TraceRequest, hash_id_tokens: Option<u32>) -> Result<(), TooManyBlocks> {
+        let session = self.finder.session_of(request, hash_id_tokens)? as usize;
         if session == self.turns.len() {
             self.turns.push((0, None));
         }

@@ -68,6 +68,9 @@ fn head(info: &TraceInfo) -> String {
             row(name, format!("{} requests", grouped(count)));
         }
     }
+    if let Some(first) = &info.first_skipped_row {
+        row("rows left out", format!("{}, the first: {first}", grouped(info.skipped_rows)));
+    }
     for note in &info.notes {
         row("note", note.clone());
     }

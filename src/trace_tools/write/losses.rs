@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::units::SimTime;
 use crate::workload::trace::{KvsimHeader, TraceRequest, TraceTokens};
 
 /// What a format keeps of a request.
@@ -9,10 +10,14 @@ use crate::workload::trace::{KvsimHeader, TraceRequest, TraceTokens};
 pub struct Keeps {
     /// Times are whole multiples of this.
     pub time_unit_ns: u64,
+    /// Times are those of a clock: the first request is the start.
+    pub counts_from_first: bool,
     pub prompts: PromptsKept,
     /// Sessions and turns.
     pub sessions: bool,
-    /// All else: think times, the tokens of answers, tenants, priorities and so on.
+    /// Those of requests without a time.
+    pub think_times: bool,
+    /// All else: the tokens of answers, tenants, priorities and so on.
     pub rest: bool,
 }
 
@@ -26,8 +31,14 @@ pub enum PromptsKept {
 }
 
 impl Keeps {
-    pub const EVERYTHING: Self =
-        Self { time_unit_ns: 1, prompts: PromptsKept::Tokens, sessions: true, rest: true };
+    pub const EVERYTHING: Self = Self {
+        time_unit_ns: 1,
+        counts_from_first: false,
+        prompts: PromptsKept::Tokens,
+        sessions: true,
+        think_times: true,
+        rest: true,
+    };
 }
 
 /// What was lost, counted.
@@ -36,6 +47,7 @@ pub struct Losses {
     keeps: Keeps,
     counts: BTreeMap<Loss, u64>,
     answer_tokens: u64,
+    first_at: Option<SimTime>,
 }
 
 /// In the order in which they are told.
@@ -59,7 +71,7 @@ enum Loss {
 
 impl Losses {
     pub(super) fn new(keeps: Keeps) -> Self {
-        Self { keeps, counts: BTreeMap::new(), answer_tokens: 0 }
+        Self { keeps, counts: BTreeMap::new(), answer_tokens: 0, first_at: None }
     }
 
     pub(super) fn count_header(&mut self, header: &KvsimHeader) {
@@ -80,7 +92,10 @@ impl Losses {
             (Loss::Time, request.at.is_some_and(|at| !at.as_ns().is_multiple_of(keeps.time_unit_ns))),
             (Loss::Prompt, keeps.prompts == PromptsKept::Length && known(&request.prompt)),
             (Loss::Session, !keeps.sessions && request.session.is_some()),
-            (Loss::ThinkTime, !keeps.rest && request.think_time.is_some()),
+            (
+                Loss::ThinkTime,
+                request.think_time.is_some() && !(keeps.rest || (keeps.think_times && request.at.is_none())),
+            ),
             (Loss::Answer, !keeps.rest && known(&request.output)),
             (Loss::Priority, !keeps.rest && request.priority != 0),
             (Loss::SkipReading, !keeps.rest && request.skip_reading_prefix_cache),
@@ -90,6 +105,7 @@ impl Losses {
             (Loss::Embeddings, !keeps.rest && extras.prompt_embeds.is_some()),
             (Loss::Patience, !keeps.rest && request.patience.is_some()),
         ];
+        self.first_at = self.first_at.or(request.at);
         for (loss, is_lost) in lost {
             if is_lost {
                 *self.counts.entry(loss).or_default() += 1;
@@ -102,7 +118,10 @@ impl Losses {
 
     /// One sentence for each lost thing, with its count.
     pub fn lines(&self) -> Vec<String> {
-        self.counts.iter().map(|(&loss, &count)| self.line(loss, count)).collect()
+        let first_s =
+            self.first_at.filter(|_| self.keeps.counts_from_first).unwrap_or_default().as_secs_f64();
+        let start = (first_s > 0.0).then(|| format!("the {first_s} s before the first request"));
+        start.into_iter().chain(self.counts.iter().map(|(&loss, &count)| self.line(loss, count))).collect()
     }
 
     fn line(&self, loss: Loss, count: u64) -> String {

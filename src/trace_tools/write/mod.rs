@@ -2,7 +2,7 @@
 
 mod hash_ids;
 mod losses;
-mod mooncake;
+mod rows;
 
 use std::io::Write;
 
@@ -10,10 +10,18 @@ pub use losses::{Keeps, Losses, PromptsKept};
 
 use super::TraceError;
 use crate::workload::trace::{KvsimHeader, KvsimWriter, TraceFormat, TraceRequest};
-use mooncake::MooncakeWriter;
+use rows::Rows;
 
 /// The formats that can be written.
-pub const WRITABLE: [TraceFormat; 2] = [TraceFormat::Kvsim, TraceFormat::Mooncake];
+pub const WRITABLE: [TraceFormat; 7] = [
+    TraceFormat::Kvsim,
+    TraceFormat::Mooncake,
+    TraceFormat::QwenBailian,
+    TraceFormat::Aiperf,
+    TraceFormat::PrefixBlocks,
+    TraceFormat::Azure,
+    TraceFormat::Burstgpt,
+];
 
 /// Writes the rows of one format.
 trait RowWriter {
@@ -34,13 +42,17 @@ impl<'a> TraceWriter<'a> {
     /// # Errors
     /// The format is none of [`WRITABLE`], or `out` fails.
     pub fn new(format: TraceFormat, header: &KvsimHeader, out: impl Write + 'a) -> Result<Self, TraceError> {
-        let rows: Box<dyn RowWriter> = match format {
-            TraceFormat::Kvsim => Box::new(KvsimRows(KvsimWriter::new(out, header)?)),
-            TraceFormat::Mooncake => Box::new(MooncakeWriter::new(out)),
-        };
-        let keeps = match format {
-            TraceFormat::Kvsim => Keeps::EVERYTHING,
-            TraceFormat::Mooncake => mooncake::KEEPS,
+        let (rows, keeps): (Box<dyn RowWriter>, Keeps) = match rows::keeps(format) {
+            Some(keeps) => (Box::new(Rows::new(format, keeps, out)?), keeps),
+            None if format == TraceFormat::Kvsim => {
+                (Box::new(KvsimRows(KvsimWriter::new(out, header)?)), Keeps::EVERYTHING)
+            }
+            None => {
+                let name = format.name();
+                return Err(TraceError::Unfit(format!(
+                    "{name} holds texts or measurements that a trace has not"
+                )));
+            }
         };
         let mut losses = Losses::new(keeps);
         losses.count_header(header);

@@ -47,7 +47,7 @@ impl TraceReader for Mooncake {
     }
 
     fn hash_id_tokens(&self) -> Option<u32> {
-        Some(self.hash_ids.id_tokens())
+        self.hash_ids.id_tokens()
     }
 
     fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {
