@@ -71,6 +71,15 @@ impl InputArguments {
         KvsimHeader { tenants: reader.tenants().to_vec(), notes }
     }
 
+    /// How sessions are known, behind their number.
+    pub fn sessions_note(&self, estimated: usize, all: usize) -> &'static str {
+        match estimated {
+            0 => "",
+            _ if estimated == all => ", told by prompts that go on from earlier ones",
+            _ => ", some told by prompts that go on from earlier ones",
+        }
+    }
+
     /// The error with the trace's name in front, where it is about its content.
     pub fn locate(&self, error: TraceError) -> String {
         match error {

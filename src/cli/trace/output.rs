@@ -88,6 +88,11 @@ impl OutputArguments {
         Ok(())
     }
 
+    /// Prints a line more.
+    pub fn say(&self, line: &str) -> io::Result<()> {
+        if self.quiet { Ok(()) } else { writeln!(io::stdout().lock(), "{line}") }
+    }
+
     fn create(&self) -> Result<NamedTempFile, String> {
         let folder = match self.path.parent() {
             Some(parent) if parent != Path::new("") => parent,
