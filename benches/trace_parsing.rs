@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::io::{self, Read};
 use std::time::Instant;
 
-use kvsim::workload::trace::{KvsimHeader, KvsimWriter, ReadOptions, TraceInput, TraceReader, open};
+use kvsim::workload::trace::{KvsimHeader, KvsimWriter, ReadOptions, TraceInput, open};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -13,6 +13,7 @@ use super::progress::Progress;
 use crate::report::{RunInfo, RunReport, TraceInfo, terminal_table};
 use crate::scenario::{Scenario, Source};
 use crate::simulation::{Simulation, SimulationError};
+use crate::text_file::read_text;
 
 /// Simulate a scenario and write its report
 #[derive(Debug, Args)]
@@ -41,8 +42,7 @@ pub(super) struct RunArguments {
 
 pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
     let path = &arguments.scenario;
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read the scenario {}: {error}", path.display()))?;
+    let text = read_text(path)?;
     let scenario = Scenario::load(Source {
         path: path.clone(),
         text,

@@ -13,6 +13,7 @@ use crate::catalog::{
 };
 use crate::engine::EngineConfig;
 use crate::engine::kv_cache::KvCacheSpec;
+use crate::text_file::{TextFileError, read_text};
 use crate::workload::ConfigError;
 
 /// The longest time of an action, and of a constant step.
@@ -35,6 +36,7 @@ pub(super) fn check(typed: &Typed, file: &ScenarioFile) -> Result<Checked, Scena
     let gpu = Gpu::find(&file.gpu).map_err(|error| unknown_name(typed, "gpu", &error, ""))?;
     let (engine, kv_cache_size) = check_engine(typed, &file.engine, &model, gpu)?;
     check_workload(typed, &file.workload, engine.max_model_len)?;
+    check_prompt_embeds(typed, file)?;
     check_cost(typed, file.cost)?;
     for (index, action) in file.actions.iter().enumerate() {
         if !(0.0..=MAX_AT_S).contains(&action.at_s) {
@@ -69,10 +71,12 @@ fn find_model(typed: &Typed, name: &str) -> Result<Model, ScenarioError> {
         return Model::find(name).map_err(|error| unknown_name(typed, "model", &error, or));
     }
     let path = typed.source.path.parent().unwrap_or(Path::new("")).join(name);
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        typed
-            .wrong("model", format!("cannot read the model's {}: {error}", path.display()))
-            .hint("give the path of a Hugging Face config.json, relative to the scenario")
+    let text = read_text(&path).map_err(|error| match error {
+        TextFileError::Read { .. } => typed
+            .wrong("model", error)
+            .hint("give the path of a Hugging Face config.json, relative to the scenario"),
+        // It says itself what to do.
+        TextFileError::NotUtf8 { .. } => typed.wrong("model", error),
     })?;
     let stem = path.parent().and_then(Path::file_name).unwrap_or(path.as_os_str());
     parse_hf_config(&stem.to_string_lossy(), &text)
@@ -270,6 +274,20 @@ fn check_workload(
             .hint(format!("give {max_model_len} or less")));
     }
     Ok(())
+}
+
+/// vLLM refuses embeddings unless told to take them.
+fn check_prompt_embeds(typed: &Typed, file: &ScenarioFile) -> Result<(), ScenarioError> {
+    let WorkloadSection::Chat(chat) = &file.workload else { return Ok(()) };
+    match chat.tenants.iter().position(|tenant| tenant.prompt_embeds) {
+        Some(index) if !file.engine.enable_prompt_embeds => Err(typed
+            .wrong(
+                &format!("workload.chat.tenants[{index}].prompt_embeds"),
+                "the server takes no prompt embeddings",
+            )
+            .hint("set engine.enable_prompt_embeds to true, or leave prompt_embeds out")),
+        _ => Ok(()),
+    }
 }
 
 /// Bounds that keep the sum of all steps within 64 bits.

@@ -35,6 +35,12 @@ pub trait Workload: Send {
     /// may now send the next. A request that failed ends too; its user goes on as if answered.
     fn finished(&mut self, index: u64, at: SimTime);
 
+    /// The [`RequestSpec::patience`] with the request with this index ended at `at`, before the
+    /// answer was there.
+    fn aborted(&mut self, index: u64, at: SimTime) {
+        self.finished(index, at);
+    }
+
     /// The names that [`RequestSpec::tenant`] points into; empty when there is only one tenant
     /// without a name.
     fn tenants(&self) -> &[String];

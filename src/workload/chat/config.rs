@@ -2,8 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::images::ImagesConfig;
 use crate::workload::distribution::MAX_LENGTH_TOKENS;
-use crate::workload::{ArrivalProcess, ConfigError, Distribution};
+use crate::workload::{ArrivalProcess, ConfigError, Distribution, WaitsFor};
+
+/// With a patience of 0 s all retries come at the same time.
+const MAX_RETRIES: u32 = 1_000;
 
 /// Users who open chat sessions independently of each other, and in a session wait for each answer
 /// before they write on.
@@ -32,6 +36,23 @@ pub struct ChatConfig {
     /// A session ends when with the next message and its answer it would be longer than this. One
     /// whose first turn is too long sends nothing.
     pub max_context_tokens: u32,
+    /// Users wait for ever if left out.
+    #[serde(default)]
+    pub abandonment: Option<AbandonmentConfig>,
+}
+
+/// Users who go away when an answer takes too long; the server then aborts the request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AbandonmentConfig {
+    /// From the message until its user gives up, drawn anew for each message.
+    pub patience_s: Distribution,
+    #[serde(default)]
+    pub waits_for: WaitsFor,
+    /// So many times the user sends the message again, at once and with the same patience. Then the
+    /// session ends.
+    #[serde(default)]
+    pub max_retries: u32,
 }
 
 /// A group of users whose sessions all start with the same system prompt.
@@ -60,6 +81,13 @@ pub struct TenantConfig {
     /// Start with the text of this tenant's system prompt, up to the own `system_prompt_tokens`.
     #[serde(default)]
     pub shares_system_prompt_with: Option<String>,
+    /// Images that come with messages; none if left out.
+    #[serde(default)]
+    pub images: Option<ImagesConfig>,
+    /// Prompts are sent as embeddings that the client makes of the whole conversation, answers
+    /// included (`prompt_embeds` of a completion).
+    #[serde(default)]
+    pub prompt_embeds: bool,
 }
 
 const fn one() -> f64 {
@@ -90,6 +118,14 @@ impl ChatConfig {
             counts.validate_count().map_err(|error| error.within(name))?;
         }
         self.think_time_s.validate_time().map_err(|error| error.within("think_time_s"))?;
+        if let Some(abandonment) = &self.abandonment {
+            let error = |error: ConfigError| error.within("abandonment.patience_s");
+            abandonment.patience_s.validate_time().map_err(error)?;
+            if abandonment.max_retries > MAX_RETRIES {
+                let expected = format!("a whole number from 0 to {MAX_RETRIES}");
+                return Err(ConfigError::new("abandonment.max_retries", abandonment.max_retries, expected));
+            }
+        }
         if !(1..=MAX_LENGTH_TOKENS).contains(&self.max_context_tokens) {
             let expected = format!("a whole number from 1 to {MAX_LENGTH_TOKENS}");
             return Err(ConfigError::new("max_context_tokens", self.max_context_tokens, expected));
@@ -128,6 +164,13 @@ impl ChatConfig {
                 && self.tenants.iter().all(|other| other.name != *shared)
             {
                 return error("shares_system_prompt_with", format!("`{shared}`"), "a tenant's name".into());
+            }
+            if let Some(images) = &tenant.images {
+                images.validate().map_err(|error| error.within(&format!("tenants[{index}].images")))?;
+                if tenant.prompt_embeds {
+                    let expected = "no `images` beside it: embeddings are a prompt without images";
+                    return error("prompt_embeds", "true".into(), expected.into());
+                }
             }
             let left = u64::from(self.max_context_tokens).checked_sub(turn_tokens);
             if left.is_none_or(|left| u64::from(tenant.system_prompt_tokens) > left) {

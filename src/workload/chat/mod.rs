@@ -1,10 +1,11 @@
 //! Generated chat traffic: sessions of several turns, closed-loop.
 //!
 //! The next prompt of a session is the whole conversation so far and a new message, and it arrives
-//! a think time after the last answer ended. Sessions of a tenant share its system prompt; nothing
-//! else is shared.
+//! a think time after the last answer ended. Sessions of a tenant share its system prompt and its
+//! popular images; nothing else is shared.
 
 mod config;
+mod images;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -14,11 +15,12 @@ use std::collections::BTreeMap;
 use rand::RngExt;
 use rustc_hash::FxHashMap;
 
-pub use config::{ChatConfig, TenantConfig};
+pub use config::{AbandonmentConfig, ChatConfig, TenantConfig};
+pub use images::{ImagePoolConfig, ImagesConfig};
 use session::Session;
 
 use super::{Arrival, ArrivalTimes, ConfigError, RequestSpec, Workload, WorkloadError, rng};
-use crate::prompt::{LoraRequest, PromptExtras};
+use crate::prompt::{LoraRequest, PromptEmbeds, PromptExtras, TokenRuns};
 use crate::units::SimTime;
 
 /// The workload of a [`ChatConfig`]. The same configuration and seed give the same sessions,
@@ -67,7 +69,7 @@ impl Chat {
             self.next_session += 1;
             let mut rng = rng::stream(self.seed, "chat session", index);
             let tenant = self.pick_tenant(rng.random());
-            if let Some(session) = Session::open(&self.config, index, tenant, rng) {
+            if let Some(session) = Session::open(&self.config, self.seed, index, tenant, rng) {
                 self.writing.insert((at, index), session);
                 return;
             }
@@ -75,17 +77,26 @@ impl Chat {
         self.next_session = num_sessions;
     }
 
-    /// What a tenant's requests carry beside their tokens.
-    fn extras(&self, tenant: u32) -> PromptExtras {
+    /// A prompt as the engine gets it: its tokens, and what it carries beside them.
+    fn prompt(&self, session: &Session) -> (TokenRuns, PromptExtras) {
         let tenants = &self.config.tenants;
-        let own = &tenants[tenant as usize];
+        let own = &tenants[session.tenant as usize];
         let lora = own.lora.as_ref().map(|name| {
             let first = tenants.iter().position(|other| other.lora.as_ref() == Some(name));
             // Ids count from 1; the path stands for the adapter's files.
             let id = first.unwrap_or_default() as u64 + 1;
             LoraRequest { name: name.clone(), id, path: format!("/adapters/{name}") }
         });
-        PromptExtras { lora, cache_salt: own.cache_salt.clone(), ..PromptExtras::default() }
+        let text = &session.prompt;
+        let extras = PromptExtras {
+            lora,
+            mm: session.images.clone(),
+            cache_salt: own.cache_salt.clone(),
+            prompt_embeds: own.prompt_embeds.then(|| PromptEmbeds::OfTokens(text.clone())),
+        };
+        // To the engine a prompt of embeddings has token 0 everywhere.
+        let tokens = if own.prompt_embeds { (0..text.len()).map(|_| 0).collect() } else { text.clone() };
+        (tokens, extras)
     }
 
     /// The tenant at this point, from 0 to 1, of all weights laid end to end.
@@ -108,17 +119,18 @@ impl Workload for Chat {
 
     fn next(&mut self) -> Result<Option<Arrival>, WorkloadError> {
         let Some(((at, _), session)) = self.writing.pop_first() else { return Ok(None) };
-        if session.turn == 0 {
+        if session.is_new() {
             self.open_session();
         }
+        let (prompt, extras) = self.prompt(&session);
         let request = RequestSpec {
             index: self.next_request,
-            prompt: session.prompt.clone(),
+            prompt,
             output: session.answer(),
-            extras: self.extras(session.tenant),
+            extras,
             priority: self.config.tenants[session.tenant as usize].priority,
             skip_reading_prefix_cache: self.config.tenants[session.tenant as usize].prompt_logprobs,
-            patience: None,
+            patience: session.patience,
             tenant: session.tenant,
             session: Some(session.index),
             turn: session.turn,
@@ -134,6 +146,14 @@ impl Workload for Chat {
             && let Some((think_time, session)) = session.go_on(&self.config)
         {
             self.writing.insert((at + think_time, session.index), session);
+        }
+    }
+
+    fn aborted(&mut self, index: u64, at: SimTime) {
+        if let Some(session) = self.waiting.remove(&index)
+            && let Some(session) = session.give_up(&self.config)
+        {
+            self.writing.insert((at, session.index), session);
         }
     }
 

@@ -3,10 +3,12 @@
 use rand_chacha::ChaCha8Rng;
 
 use super::ChatConfig;
-use crate::prompt::TokenRuns;
+use super::images::{FIRST_PLACEHOLDER_TOKEN, SessionImages};
+use crate::prompt::{MmItem, TokenRuns};
 use crate::units::SimTime;
+use crate::workload::{Patience, rng};
 
-/// Token ids of sessions lie from here upwards, those of system prompts below.
+/// Token ids of sessions lie from here upwards, those of images and system prompts below.
 ///
 /// A session takes its ids one after the other, message or answer, and is never longer than
 /// `max_context_tokens`; so session `i` has the ids from `i * max_context_tokens` to itself, and a
@@ -28,13 +30,28 @@ pub(super) struct Session {
     rng: ChaCha8Rng,
     /// The conversation up to and including the message.
     pub prompt: TokenRuns,
+    /// The images in it.
+    pub images: Vec<MmItem>,
     pub answer_tokens: u32,
     next_token: u64,
+    /// With abandonment. A stream of its own, so that the same things are said with and without.
+    patience_rng: Option<ChaCha8Rng>,
+    /// With the answer to the message.
+    pub patience: Option<Patience>,
+    session_images: SessionImages,
+    /// How often the user has sent the message again.
+    num_retries: u32,
 }
 
 impl Session {
     /// Session `index` of `tenant` with its first message, if that fits the context.
-    pub fn open(config: &ChatConfig, index: u64, tenant: u32, mut rng: ChaCha8Rng) -> Option<Self> {
+    pub fn open(
+        config: &ChatConfig,
+        seed: u64,
+        index: u64,
+        tenant: u32,
+        mut rng: ChaCha8Rng,
+    ) -> Option<Self> {
         let system_prompt_tokens = config.tenants[tenant as usize].system_prompt_tokens;
         let first_token = config.system_prompt_of(tenant) as u64 * TENANT_TOKENS;
         let num_turns = config.turns.sample_count(&mut rng);
@@ -45,10 +62,20 @@ impl Session {
             num_turns,
             rng,
             prompt: TokenRuns::from_run(first_token, system_prompt_tokens),
+            images: Vec::new(),
             answer_tokens: 0,
             next_token: FIRST_SESSION_TOKEN + index * u64::from(config.max_context_tokens),
+            patience_rng: config.abandonment.is_some().then(|| rng::stream(seed, "chat patience", index)),
+            patience: None,
+            session_images: SessionImages::new(seed, index, tenant),
+            num_retries: 0,
         };
         session.write(config).then_some(session)
+    }
+
+    /// It has sent nothing yet.
+    pub fn is_new(&self) -> bool {
+        self.turn == 0 && self.num_retries == 0
     }
 
     /// What the model answers to the message.
@@ -68,16 +95,37 @@ impl Session {
         self.write(config).then_some((think_time, self))
     }
 
+    /// The user did not wait for the answer: the session to go on with, unless it ends here.
+    pub fn give_up(mut self, config: &ChatConfig) -> Option<Self> {
+        let max_retries = config.abandonment.as_ref().map_or(0, |abandonment| abandonment.max_retries);
+        self.num_retries += 1;
+        (self.num_retries <= max_retries).then_some(self)
+    }
+
     /// Adds a message; false if with its answer it does not fit the context.
     fn write(&mut self, config: &ChatConfig) -> bool {
         let message_tokens = config.message_tokens.sample_count(&mut self.rng);
         self.answer_tokens = config.answer_tokens.sample_count(&mut self.rng);
+        let tenant = &config.tenants[self.tenant as usize];
+        let images =
+            tenant.images.as_ref().map(|images| self.session_images.draw(images)).unwrap_or_default();
+        let image_tokens: u64 = images.iter().map(|image| u64::from(image.length_tokens)).sum();
         let total =
             [self.prompt.len(), message_tokens, self.answer_tokens].map(u64::from).iter().sum::<u64>();
-        if total > u64::from(config.max_context_tokens) {
+        if total + image_tokens > u64::from(config.max_context_tokens) {
             return false;
         }
+        for mut image in images {
+            image.offset_tokens = self.prompt.len();
+            self.prompt.push_run(FIRST_PLACEHOLDER_TOKEN, image.length_tokens);
+            self.images.push(image);
+        }
         self.say(message_tokens);
+        self.num_retries = 0;
+        if let (Some(abandonment), Some(rng)) = (&config.abandonment, &mut self.patience_rng) {
+            let lasts = abandonment.patience_s.sample_time(rng);
+            self.patience = Some(Patience { lasts, waits_for: abandonment.waits_for });
+        }
         true
     }
 

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::workload::{ArrivalProcess, Distribution};
+use crate::workload::{ArrivalProcess, Distribution, WaitsFor};
 
 fn lognormal(median: f64) -> Distribution {
     Distribution::Lognormal { median: Some(median), mean: None, sigma: 0.8, min: None, max: None }
@@ -17,6 +17,8 @@ fn tenant(name: &str, weight: f64, system_prompt_tokens: u32) -> TenantConfig {
         cache_salt: None,
         lora: None,
         shares_system_prompt_with: None,
+        images: None,
+        prompt_embeds: false,
     }
 }
 
@@ -32,6 +34,7 @@ fn busy() -> ChatConfig {
         answer_tokens: lognormal(200.0),
         think_time_s: Distribution::Exponential { mean: 6.0, min: Some(0.5), max: None },
         max_context_tokens: 4096,
+        abandonment: None,
     }
 }
 
@@ -256,5 +259,89 @@ proptest! {
         }
         own.sort_unstable();
         prop_assert!(own.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+    }
+}
+
+/// What a session does whose every request is aborted when its patience ends.
+fn abort_all(config: ChatConfig) -> Vec<Arrival> {
+    let mut chat = Chat::new(config, 1).unwrap();
+    let mut arrivals = Vec::new();
+    while let Some(arrival) = chat.next().unwrap() {
+        let at = arrival.at + arrival.request.patience.unwrap().lasts;
+        chat.aborted(arrival.request.index, at);
+        arrivals.push(arrival);
+    }
+    arrivals
+}
+
+#[test]
+fn a_user_without_patience_sends_the_message_again_and_then_leaves() {
+    let abandonment = |max_retries| {
+        let patience_s = Distribution::Fixed(4.0);
+        Some(AbandonmentConfig { patience_s, waits_for: WaitsFor::FirstToken, max_retries })
+    };
+    let config = ChatConfig { num_sessions: Some(2), ..exact() };
+    let sent = |max_retries| {
+        abort_all(ChatConfig { abandonment: abandonment(max_retries), ..config.clone() })
+            .iter()
+            .map(|Arrival { at, request }| (at.as_ms_f64(), request.session.unwrap(), request.turn))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sent(0), [(0.0, 0, 0), (1000.0, 1, 0)]);
+    assert_eq!(sent(1), [(0.0, 0, 0), (1000.0, 1, 0), (4000.0, 0, 0), (5000.0, 1, 0)]);
+    // The same message, so its prompt and its answer are the same.
+    let again = abort_all(ChatConfig { abandonment: abandonment(1), ..config });
+    assert_eq!(again[0].request.prompt, again[2].request.prompt);
+    assert_eq!(again[0].request.output, again[2].request.output);
+}
+
+#[test]
+fn patience_changes_nothing_of_what_is_said() {
+    let abandonment =
+        AbandonmentConfig { patience_s: lognormal(5.0), waits_for: WaitsFor::LastToken, max_retries: 0 };
+    let patient = run(&mut Chat::new(busy(), 3).unwrap(), |_| 1);
+    let config = ChatConfig { abandonment: Some(abandonment), ..busy() };
+    let mut impatient = run(&mut Chat::new(config, 3).unwrap(), |_| 1);
+    let drawn: std::collections::BTreeSet<_> =
+        impatient.iter_mut().map(|arrival| arrival.request.patience.take().unwrap().lasts).collect();
+    assert_eq!(drawn.len(), impatient.len());
+    assert_eq!(impatient, patient);
+}
+
+#[test]
+fn images_stand_before_the_text_of_their_message() {
+    let mut config = exact();
+    config.tenants[0].images = Some(ImagesConfig {
+        share_of_messages: 1.0,
+        images_per_message: Distribution::Fixed(2.0),
+        tokens: Distribution::Fixed(30.0),
+        pool: None,
+    });
+    let arrivals = run(&mut Chat::new(config, 1).unwrap(), |_| 1);
+    // System prompt 100, two images, message 10; answer 20; two images, message 10; ...
+    let offsets = |request: &RequestSpec| {
+        request.extras.mm.iter().map(|item| (item.offset_tokens, item.length_tokens)).collect::<Vec<_>>()
+    };
+    assert_eq!(arrivals.len(), 3);
+    assert_eq!(offsets(&arrivals[0].request), [(100, 30), (130, 30)]);
+    assert_eq!(offsets(&arrivals[1].request), [(100, 30), (130, 30), (190, 30), (220, 30)]);
+    assert_eq!(arrivals[1].request.prompt.len(), 260);
+    // Placeholders are the same tokens in all images; the text is that of the session.
+    let prompt = &arrivals[0].request.prompt;
+    assert_eq!(prompt.get(100), prompt.get(130));
+    let plain = run(&mut Chat::new(exact(), 1).unwrap(), |_| 1);
+    assert!(prompt.ids(160, 170).eq(plain[0].request.prompt.ids(100, 110)));
+}
+
+#[test]
+fn embeddings_are_a_prompt_of_zeros_whose_rows_tell_texts_apart() {
+    let mut config = exact();
+    config.tenants[0].prompt_embeds = true;
+    let arrivals = run(&mut Chat::new(config, 1).unwrap(), |_| 1);
+    let plain = run(&mut Chat::new(exact(), 1).unwrap(), |_| 1);
+    for (Arrival { request, .. }, text) in arrivals.iter().zip(&plain) {
+        assert!(request.prompt.ids(0, request.prompt.len()).all(|id| id == 0));
+        assert_eq!(request.prompt.len(), text.request.prompt.len());
+        assert_eq!(request.extras.prompt_embeds, Some(PromptEmbeds::OfTokens(text.request.prompt.clone())));
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::kvsim::{KvsimHeader, VERSION};
 use super::{TraceRequest, TraceTokens};
-use crate::prompt::{PromptExtras, TokenRuns};
+use crate::prompt::{PromptEmbeds, PromptExtras, TokenRuns};
 use crate::units::SimTime;
 use crate::workload::WaitsFor;
 
@@ -150,12 +150,20 @@ fn write_extras(row: &mut String, extras: &PromptExtras) {
     }
     if let Some(embeds) = &extras.prompt_embeds {
         field(row, "prompt_embeds");
-        row.push_str("{\"num_tokens\": ");
-        number(row, embeds.num_tokens);
-        row.push_str(", \"dim\": ");
-        number(row, embeds.dim);
-        row.push_str(", \"start\": ");
-        number(row, embeds.start);
+        match embeds {
+            PromptEmbeds::Counting { num_tokens, dim, start } => {
+                row.push_str("{\"num_tokens\": ");
+                number(row, *num_tokens);
+                row.push_str(", \"dim\": ");
+                number(row, *dim);
+                row.push_str(", \"start\": ");
+                number(row, *start);
+            }
+            PromptEmbeds::OfTokens(known) => {
+                row.push_str("{\"tokens\": ");
+                tokens(row, known);
+            }
+        }
         row.push('}');
     }
 }
@@ -224,7 +232,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::prompt::{LoraRequest, MmItem, PromptEmbeds};
+    use crate::prompt::{LoraRequest, MmItem};
     use crate::workload::Patience;
     use crate::workload::trace::{FIRST_UNKNOWN_TOKEN, ReadOptions, TraceFormat, TraceInput, open};
 
@@ -245,7 +253,7 @@ mod tests {
                 lora: Some(LoraRequest { name: "l\"é".into(), id: 3, path: "/l".into() }),
                 mm: vec![MmItem { identifier: "cat".into(), offset_tokens: 4, length_tokens: 9 }],
                 cache_salt: Some("salt".into()),
-                prompt_embeds: Some(PromptEmbeds { num_tokens: 2, dim: 8, start: -5 }),
+                prompt_embeds: Some(PromptEmbeds::Counting { num_tokens: 2, dim: 8, start: -5 }),
             },
             priority: -2,
             skip_reading_prefix_cache: true,
@@ -283,6 +291,22 @@ mod tests {
                 "\n",
             )
         );
+    }
+
+    #[test]
+    fn embeddings_of_tokens_are_written_as_tokens() {
+        let embeds = PromptEmbeds::OfTokens(TokenRuns::from_run(40, 9));
+        let extras = PromptExtras { prompt_embeds: Some(embeds), ..PromptExtras::default() };
+        let length = |tokens| TraceTokens::Length(tokens);
+        let request = TraceRequest { extras, ..TraceRequest::new(2, None, length(9), length(1)) };
+        let text = write(&KvsimHeader::default(), std::slice::from_ref(&request));
+        assert!(text.ends_with(concat!(
+            r#"{"prompt_tokens": 9, "output_tokens": 1, "prompt_embeds": {"tokens": [[40, 9]]}}"#,
+            "\n"
+        )));
+        let input = TraceInput::new(Cursor::new(text.into_bytes())).unwrap();
+        let (_, mut reader) = open(input, &ReadOptions::default()).unwrap();
+        assert_eq!(reader.next_request().unwrap(), Some(request));
     }
 
     #[test]
