@@ -247,7 +247,11 @@ impl Scenario {
             .map_err(|problem| self.typed.wrong(field, problem).hint("give a Hugging Face tokenizer.json"))
     }
 
-    fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
+    /// Makes the workload alone, and opens its trace if it has one.
+    ///
+    /// # Errors
+    /// A trace that cannot be opened.
+    pub fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
         let config_error = |error: ConfigError| self.typed.wrong("workload", error);
         match &self.file.workload {
             WorkloadSection::Chat(chat) => {
