@@ -334,7 +334,14 @@ impl<'a> Json<'a> {
         let column = self.at + 1;
         let found = match self.text.get(self.at) {
             None => format!("a row that ends at column {column}, where {wanted} should be"),
-            Some(_) => format!("invalid JSON at column {column}, where {wanted} should be"),
+            // No JSON, or no text at all.
+            Some(_) => match std::str::from_utf8(&self.text[self.at..]) {
+                Err(error) if error.valid_up_to() == 0 => {
+                    let found = format!("bytes that are not UTF-8 at column {column}");
+                    return Mistake::new(found, "UTF-8 text");
+                }
+                _ => format!("invalid JSON at column {column}, where {wanted} should be"),
+            },
         };
         Mistake::new(found, "valid JSON")
     }
