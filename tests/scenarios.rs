@@ -98,6 +98,26 @@ fn hits_and_queries(scenario: &str, overrides: &[&str]) -> (u64, u64) {
 }
 
 #[test]
+fn tiers_hold_the_blocks_of_every_group_and_rank() {
+    let external_hits = |overrides: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let shorter = ["--set", "workload.chat.duration_s=20"];
+        let more: Vec<&str> =
+            shorter.into_iter().chain(overrides.iter().flat_map(|text| ["--set", text])).collect();
+        run(Path::new("scenarios/kv_offload_tiers.yaml"), &out, &more);
+        summary(&out)["external_cache"]["hits_tokens"].as_u64().unwrap()
+    };
+    let groups = "engine.kv_cache_groups=[{kind: full}, {kind: sliding_window, sliding_window: 512}]";
+    let hits = external_hits(&[groups, "engine.num_gpu_blocks_override=2100"]);
+    assert!(hits > 0 && hits % 16 == 0, "{hits}");
+    let tp = "engine.tensor_parallel_size=16";
+    let hits =
+        external_hits(&[tp, "engine.decode_context_parallel_size=2", "engine.num_gpu_blocks_override=1000"]);
+    assert!(hits > 0 && hits % 32 == 0, "{hits}");
+}
+
+#[test]
 fn popular_images_are_hit_and_those_of_one_session_are_not() {
     // One turn and no session shares a whole block of text: hits are images alone.
     let hits = |pool: &str| {

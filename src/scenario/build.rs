@@ -18,8 +18,9 @@ use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{Coefficients, ConstantCost, CostModel, Roofline};
 use crate::engine::EngineConfig;
-use crate::engine::connector::{KvConnector, TierConfig, TieredConnector};
+use crate::engine::connector::{KvConnector, TierConfig, TierGroup, TieredConnector};
 use crate::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
+use crate::engine::kv_cache::KvCacheSpec;
 use crate::engine::scheduler::Scheduler;
 use crate::simulation::{
     Action, ActionKind, DraftAcceptance, Link, Replica, ReplicaConfig, Simulation, Transfers,
@@ -186,7 +187,7 @@ impl Scenario {
 
     fn transfers(&self, config: &TransferSection) -> Transfers {
         let tp = self.file.engine.tensor_parallel_size;
-        let bytes_per_block = self.model.kv_bytes_per_token(tp) * u64::from(self.engine.block_size);
+        let bytes_per_block = self.kv_cache_size.bytes_per_block;
         let tiers: Vec<TierConfig> = config
             .tiers
             .iter()
@@ -201,7 +202,16 @@ impl Scenario {
             read_bytes_per_s: tier.read_gb_per_s * 1e9,
             write_bytes_per_s: tier.write_gb_per_s * 1e9,
         };
-        let connector = TieredConnector::new(self.engine.block_size, &tiers);
+        let group = |spec: &KvCacheSpec| TierGroup {
+            block_size: self.engine.group_block_size(spec),
+            sliding_window: match *spec {
+                KvCacheSpec::SlidingWindow { sliding_window, .. } => Some(sliding_window),
+                _ => None,
+            },
+        };
+        let groups: Vec<TierGroup> = self.engine.kv_cache_groups.iter().map(group).collect();
+        let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
+        let connector = TieredConnector::new(hash_block_size, &groups, &tiers);
         Transfers::new(connector, config.tiers.iter().map(link).collect(), bytes_per_block)
     }
 

@@ -217,8 +217,12 @@ fn check_tiers(
     transfer: &TransferSection,
     engine: &EngineConfig,
 ) -> Result<(), ScenarioError> {
-    if !matches!(engine.kv_cache_groups[..], [KvCacheSpec::FullAttention { .. }]) {
-        let message = "tiers hold blocks of one group of full attention only";
+    // vLLM's offloading knows chunks and Mamba states too; they are not modelled here.
+    let is_held = |spec: &KvCacheSpec| {
+        matches!(spec, KvCacheSpec::FullAttention { .. } | KvCacheSpec::SlidingWindow { .. })
+    };
+    if !engine.kv_cache_groups.iter().all(is_held) {
+        let message = "tiers hold blocks of full and sliding-window attention only";
         return Err(typed
             .wrong("engine.kv_transfer_config", message)
             .hint("leave kv_transfer_config out, or take a model without other kinds of layers"));
