@@ -102,18 +102,25 @@ fn tiers_hold_the_blocks_of_every_group_and_rank() {
     let external_hits = |overrides: &[&str]| {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
-        let shorter = ["--set", "workload.chat.duration_s=20"];
+        let shorter = [
+            "--set",
+            "workload.chat.duration_s=10",
+            "--set",
+            "workload.chat.max_context_tokens=8192",
+            "--set",
+            "engine.max_model_len=8192",
+        ];
         let more: Vec<&str> =
             shorter.into_iter().chain(overrides.iter().flat_map(|text| ["--set", text])).collect();
         run(Path::new("scenarios/kv_offload_tiers.yaml"), &out, &more);
         summary(&out)["external_cache"]["hits_tokens"].as_u64().unwrap()
     };
     let groups = "engine.kv_cache_groups=[{kind: full}, {kind: sliding_window, sliding_window: 512}]";
-    let hits = external_hits(&[groups, "engine.num_gpu_blocks_override=2100"]);
+    let hits = external_hits(&[groups, "engine.num_gpu_blocks_override=1100"]);
     assert!(hits > 0 && hits % 16 == 0, "{hits}");
     let tp = "engine.tensor_parallel_size=16";
     let hits =
-        external_hits(&[tp, "engine.decode_context_parallel_size=2", "engine.num_gpu_blocks_override=1000"]);
+        external_hits(&[tp, "engine.decode_context_parallel_size=2", "engine.num_gpu_blocks_override=300"]);
     assert!(hits > 0 && hits % 32 == 0, "{hits}");
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use criterion::{Criterion, criterion_group, criterion_main};
 use kvsim::report::{RunInfo, RunReport};
 use kvsim::scenario::{Scenario, Source};
-use kvsim::workload::trace::decompress;
+use kvsim::workload::trace::TraceInput;
 
 fn trace() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -34,6 +34,7 @@ fn run(trace: &Path, async_scheduling: bool, out: &Path) {
         overrides: vec![format!("engine.async_scheduling={async_scheduling}")],
         seed: None,
         trace: Some(trace.to_owned()),
+        skip_bad_rows: false,
     })
     .expect("the scenario is good");
     let mut simulation = scenario.build().expect("the trace can be opened");
@@ -53,7 +54,7 @@ fn run(trace: &Path, async_scheduling: bool, out: &Path) {
     };
     let mut report = RunReport::create(out, info).expect("the report can be written");
     simulation.run(&mut report).expect("the trace is good");
-    black_box(report.finish(&[]).expect("the report can be written"));
+    black_box(report.finish(&[], simulation.workload_notes()).expect("the report can be written"));
 }
 
 fn replay(criterion: &mut Criterion) {
@@ -64,7 +65,7 @@ fn replay(criterion: &mut Criterion) {
     group.sample_size(10);
     group.bench_function("plain LRU", |bencher| {
         bencher.iter(|| {
-            let input = decompress(File::open(&trace).expect("the trace")).expect("the trace");
+            let input = TraceInput::new(File::open(&trace).expect("the trace")).expect("the trace");
             black_box(plain_lru::touch_all(input, 28_014).expect("the trace is good"))
         });
     });

@@ -23,6 +23,9 @@ pub(super) struct RunArguments {
     /// The trace to replay, instead of the scenario's
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Leave out rows of the trace that cannot be read, and count them
+    #[arg(long)]
+    skip_bad_rows: bool,
     /// Change a field of the scenario, such as engine.block_size=32; may be given again
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     overrides: Vec<String>,
@@ -46,6 +49,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
         overrides: arguments.overrides.clone(),
         seed: arguments.seed,
         trace: arguments.trace.clone(),
+        skip_bad_rows: arguments.skip_bad_rows,
     })?;
     let mut simulation = scenario.build()?;
     let trace_path = scenario.trace_path()?;
@@ -63,7 +67,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
         }
     }
     progress.finish();
-    let summary = report.finish(&simulation.replica().tier_stats())?;
+    let summary = report.finish(&simulation.replica().tier_stats(), simulation.workload_notes())?;
     if !arguments.quiet {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", terminal_table(&summary))?;

@@ -14,7 +14,8 @@ use crate::engine::scheduler::Scheduler;
 use crate::engine::{EngineConfig, FinishReason, SpecMethod, SpeculativeConfig};
 use crate::simulation::{DraftAcceptance, Replica, ReplicaConfig, RequestRecord, Simulation};
 use crate::units::SimTime;
-use crate::workload::trace::{Trace, TraceConfig, TraceFormat};
+use crate::workload::WorkloadNotes;
+use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 
 /// Two prompts that share 512 of 600 tokens.
 const SHARING: &str = r#"{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}
@@ -52,14 +53,9 @@ fn info(config: &EngineConfig) -> RunInfo {
 
 /// A step takes 1 ms and 1 us per token.
 fn simulation(config: EngineConfig, rows: &str) -> Simulation {
-    let trace = TraceConfig {
-        path: "tiny.jsonl".into(),
-        format: TraceFormat::Mooncake,
-        hash_id_tokens: None,
-        max_requests: None,
-        rate_scale: 1.0,
-    };
-    let workload = Trace::new(Box::new(std::io::Cursor::new(rows.to_owned())), &trace).unwrap();
+    let input = TraceInput::new(std::io::Cursor::new(rows.to_owned())).unwrap();
+    let trace = TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("tiny.jsonl") };
+    let workload = Trace::new(input, &trace, None, 1).unwrap();
     let (_, hash_block_size) = config.resolve_kv_cache_block_sizes();
     let hasher = RequestBlockHasher::identity(hash_block_size, config.num_hash_lookahead_tokens());
     let drafts = config.speculative.map(|_| DraftAcceptance { acceptance_rate: 0.5, seed: 1 });
@@ -72,7 +68,7 @@ fn simulation(config: EngineConfig, rows: &str) -> Simulation {
 fn report(target: &Path, config: EngineConfig, rows: &str) -> RunSummary {
     let mut report = RunReport::create(target, info(&config)).unwrap();
     simulation(config, rows).run(&mut report).unwrap();
-    report.finish(&[]).unwrap()
+    report.finish(&[], WorkloadNotes::default()).unwrap()
 }
 
 fn files(folder: &Path) -> BTreeMap<String, String> {
@@ -284,7 +280,8 @@ fn who_goes_away_counts_apart_and_in_no_latency() {
         was_admitted: false,
         ..aborted
     });
-    let summary = collector.summary(&info(&config()), &Default::default(), &[], None);
+    let summary =
+        collector.summary(&info(&config()), &Default::default(), &[], None, WorkloadNotes::default());
     let requests = summary.requests;
     assert_eq!((requests.finished, requests.finished_length, requests.failed), (1, 1, 0));
     assert_eq!((requests.aborted, requests.aborted_before_first_token), (2, 1));
@@ -344,7 +341,8 @@ fn the_shortest_hit_is_that_of_the_engine() {
 fn a_hit_rate_of_zero_says_that_nobody_looked() {
     let mut collector = Collector::new(&info(&config()));
     collector.on_request(&RequestRecord { skip_reading_prefix_cache: true, ..record() });
-    let summary = collector.summary(&info(&config()), &Default::default(), &[], None);
+    let summary =
+        collector.summary(&info(&config()), &Default::default(), &[], None, WorkloadNotes::default());
     assert!(summary.prefix_cache.zero_hits_because.is_some_and(|reason| reason.starts_with("not read")));
     assert!(summary.prefix_cache.by_turn.is_empty());
 }
@@ -356,6 +354,6 @@ fn an_observer_that_cannot_write_says_so_at_the_end() {
     let mut report = RunReport::create(&target, info(&config())).unwrap();
     simulation(config(), SHARING).run(&mut report).unwrap();
     fs::remove_dir_all(dir.path().join(".tiny.partial")).unwrap();
-    assert!(matches!(report.finish(&[]), Err(ReportError::Write { .. })));
+    assert!(matches!(report.finish(&[], WorkloadNotes::default()), Err(ReportError::Write { .. })));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }

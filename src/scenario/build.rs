@@ -27,8 +27,8 @@ use crate::simulation::{
 };
 use crate::units::SimTime;
 use crate::workload::chat::Chat;
-use crate::workload::trace::{Trace, decompress};
-use crate::workload::{ConfigError, Workload};
+use crate::workload::trace::{HfTokenizer, Trace, TraceConfig, TraceInput};
+use crate::workload::{ConfigError, Workload, WorkloadError};
 
 /// Where a scenario comes from, and what the command line changes in it.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +40,8 @@ pub struct Source {
     pub seed: Option<u64>,
     /// Replaces the path of a trace workload.
     pub trace: Option<PathBuf>,
+    /// Leaves out rows of the trace that cannot be read.
+    pub skip_bad_rows: bool,
 }
 
 /// A scenario that has been understood and checked.
@@ -215,35 +217,55 @@ impl Scenario {
         Transfers::new(connector, config.tiers.iter().map(link).collect(), bytes_per_block)
     }
 
+    fn trace(&self, config: &TraceConfig) -> Result<TraceWithProgress<Trace>, ScenarioError> {
+        let path = self.trace_path()?.unwrap_or_default();
+        let num_bytes_read = Arc::<AtomicU64>::default();
+        let open = || {
+            let file = File::open(&path)?;
+            let num_bytes = file.metadata()?.len();
+            let reader = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
+            Ok((TraceInput::new(reader)?, num_bytes))
+        };
+        let (input, num_bytes) = open().map_err(|error: std::io::Error| {
+            let message = format!("cannot read {}: {error}", path.display());
+            let error = match &self.typed.source.trace {
+                Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
+                None => self.typed.wrong("workload.trace.path", message),
+            };
+            error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
+        })?;
+        let tokenizer = config.text.tokenizer.as_ref().map(|path| self.tokenizer(path)).transpose()?;
+        let trace = Trace::new(input, config, tokenizer, self.seed()).map_err(|error| match error {
+            WorkloadError::Config(ConfigError { field, found, expected }) => self
+                .typed
+                .wrong(&format!("workload.trace.{field}"), format!("`{field}` is {found}"))
+                .hint(format!("give {expected}")),
+            error => ScenarioError::new(&path, error),
+        })?;
+        let max_requests = config.max_requests;
+        Ok(TraceWithProgress { trace, num_bytes_read, num_bytes, num_requests: 0, max_requests })
+    }
+
+    /// Reads a tokenizer at a path relative to the scenario.
+    fn tokenizer(&self, path: &Path) -> Result<HfTokenizer, ScenarioError> {
+        let field = "workload.trace.text.tokenizer";
+        let beside = self.typed.source.path.parent().unwrap_or(Path::new("")).join(path);
+        let json = std::fs::read(&beside).map_err(|error| {
+            self.typed
+                .wrong(field, format!("cannot read {}: {error}", beside.display()))
+                .hint("give the path of a Hugging Face tokenizer.json, relative to the scenario")
+        })?;
+        HfTokenizer::new(&path.to_string_lossy(), &json)
+            .map_err(|problem| self.typed.wrong(field, problem).hint("give a Hugging Face tokenizer.json"))
+    }
+
     fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
         let config_error = |error: ConfigError| self.typed.wrong("workload", error);
         match &self.file.workload {
             WorkloadSection::Chat(chat) => {
                 Ok(Box::new(Chat::new((**chat).clone(), self.seed()).map_err(config_error)?))
             }
-            WorkloadSection::Trace(config) => {
-                let path = self.trace_path()?.unwrap_or_default();
-                let cannot = |error: std::io::Error| {
-                    let message = format!("cannot read {}: {error}", path.display());
-                    let error = match &self.typed.source.trace {
-                        Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
-                        None => self.typed.wrong("workload.trace.path", message),
-                    };
-                    error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
-                };
-                let file = File::open(&path).map_err(cannot)?;
-                let num_bytes = file.metadata().map_err(cannot)?.len();
-                let num_bytes_read = Arc::<AtomicU64>::default();
-                let reader = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
-                let input = decompress(reader).map_err(cannot)?;
-                Ok(Box::new(TraceWithProgress {
-                    trace: Trace::new(input, config).map_err(config_error)?,
-                    num_bytes_read,
-                    num_bytes,
-                    num_requests: 0,
-                    max_requests: config.max_requests,
-                }))
-            }
+            WorkloadSection::Trace(config) => Ok(Box::new(self.trace(config)?)),
         }
     }
 }
@@ -262,5 +284,8 @@ fn read(source: &Source) -> Result<(Node, ScenarioFile), FieldError> {
     }
     let mut file = ScenarioFile::deserialize(NodeDeserializer::new(&tree))?;
     file.seed = source.seed.unwrap_or(file.seed);
+    if let WorkloadSection::Trace(trace) = &mut file.workload {
+        trace.skip_bad_rows |= source.skip_bad_rows;
+    }
     Ok((tree, file))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::units::SimTime;
-use crate::workload::{Arrival, Workload, WorkloadError};
+use crate::workload::{Arrival, Workload, WorkloadError, WorkloadNotes};
 
 /// A reader and the bytes that were taken from it.
 pub(super) struct CountingReader<R> {
@@ -61,6 +61,10 @@ impl<W: Workload> Workload for TraceWithProgress<W> {
     fn tenants(&self) -> &[String] {
         self.trace.tenants()
     }
+
+    fn notes(&self) -> WorkloadNotes {
+        self.trace.notes()
+    }
 }
 
 #[cfg(test)]
@@ -68,7 +72,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::workload::trace::{Trace, TraceConfig, TraceFormat, decompress};
+    use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 
     const ROW: &str = "{\"timestamp\": 0, \"input_length\": 5, \"output_length\": 1, \"hash_ids\": [1]}\n";
 
@@ -77,14 +81,9 @@ mod tests {
         let num_bytes = text.len() as u64;
         let num_bytes_read = Arc::<AtomicU64>::default();
         let reader = CountingReader { inner: Cursor::new(text), num_bytes: Arc::clone(&num_bytes_read) };
-        let config = TraceConfig {
-            path: "".into(),
-            format: TraceFormat::Mooncake,
-            hash_id_tokens: None,
-            max_requests,
-            rate_scale: 1.0,
-        };
-        let trace = Trace::new(decompress(reader).unwrap(), &config).unwrap();
+        let config =
+            TraceConfig { format: Some(TraceFormat::Mooncake), max_requests, ..TraceConfig::new("trace") };
+        let trace = Trace::new(TraceInput::new(reader).unwrap(), &config, None, 1).unwrap();
         TraceWithProgress { trace, num_bytes_read, num_bytes, num_requests: 0, max_requests }
     }
 

@@ -8,6 +8,7 @@ mod arrival_process;
 pub mod chat;
 mod distribution;
 mod error;
+mod notes;
 pub mod rng;
 pub mod trace;
 
@@ -15,6 +16,7 @@ pub use arrival::{Arrival, Patience, RequestSpec, WaitsFor};
 pub use arrival_process::{ArrivalProcess, ArrivalTimes};
 pub use distribution::Distribution;
 pub use error::{ConfigError, WorkloadError};
+pub use notes::WorkloadNotes;
 
 use crate::units::SimTime;
 
@@ -48,4 +50,9 @@ pub trait Workload: Send {
     /// The names that [`RequestSpec::tenant`] points into; empty when there is only one tenant
     /// without a name.
     fn tenants(&self) -> &[String];
+
+    /// What the report has to say of where the requests come from.
+    fn notes(&self) -> WorkloadNotes {
+        WorkloadNotes::default()
+    }
 }

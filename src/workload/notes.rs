@@ -1,0 +1,16 @@
+//! What a report has to say of where its requests come from.
+
+use serde::Serialize;
+
+/// Nothing, for a workload that is all in its scenario.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkloadNotes {
+    /// The format of the trace, as the scenario names it.
+    pub trace_format: Option<&'static str>,
+    /// What was assumed where the trace does not tell, in sentences.
+    pub notes: Vec<String>,
+    /// Rows of the trace that could not be read and were left out.
+    pub skipped_rows: u64,
+    /// What was wrong with the first of them.
+    pub first_skipped_row: Option<String>,
+}
