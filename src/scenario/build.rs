@@ -219,21 +219,19 @@ impl Scenario {
 
     fn trace(&self, config: &TraceConfig) -> Result<TraceWithProgress<Trace>, ScenarioError> {
         let path = self.trace_path()?.unwrap_or_default();
-        let num_bytes_read = Arc::<AtomicU64>::default();
-        let open = || {
-            let file = File::open(&path)?;
-            let num_bytes = file.metadata()?.len();
-            let reader = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
-            Ok((TraceInput::new(reader)?, num_bytes))
-        };
-        let (input, num_bytes) = open().map_err(|error: std::io::Error| {
+        let cannot = |error: std::io::Error| {
             let message = format!("cannot read {}: {error}", path.display());
             let error = match &self.typed.source.trace {
                 Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
                 None => self.typed.wrong("workload.trace.path", message),
             };
             error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
-        })?;
+        };
+        let file = File::open(&path).map_err(cannot)?;
+        let num_bytes = file.metadata().map_err(cannot)?.len();
+        let num_bytes_read = Arc::<AtomicU64>::default();
+        let reader = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
+        let input = TraceInput::new(reader).map_err(cannot)?;
         let tokenizer = config.text.tokenizer.as_ref().map(|path| self.tokenizer(path)).transpose()?;
         let trace = Trace::new(input, config, tokenizer, self.seed()).map_err(|error| match error {
             WorkloadError::Config(ConfigError { field, found, expected }) => self
@@ -259,7 +257,11 @@ impl Scenario {
             .map_err(|problem| self.typed.wrong(field, problem).hint("give a Hugging Face tokenizer.json"))
     }
 
-    fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
+    /// Makes the workload alone, and opens its trace if it has one.
+    ///
+    /// # Errors
+    /// A trace that cannot be opened.
+    pub fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
         let config_error = |error: ConfigError| self.typed.wrong("workload", error);
         match &self.file.workload {
             WorkloadSection::Chat(chat) => {

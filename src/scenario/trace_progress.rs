@@ -82,7 +82,7 @@ mod tests {
         let num_bytes_read = Arc::<AtomicU64>::default();
         let reader = CountingReader { inner: Cursor::new(text), num_bytes: Arc::clone(&num_bytes_read) };
         let config =
-            TraceConfig { format: Some(TraceFormat::Mooncake), max_requests, ..TraceConfig::new("trace") };
+            TraceConfig { format: Some(TraceFormat::Mooncake), max_requests, ..TraceConfig::new("t.jsonl") };
         let trace = Trace::new(TraceInput::new(reader).unwrap(), &config, None, 1).unwrap();
         TraceWithProgress { trace, num_bytes_read, num_bytes, num_requests: 0, max_requests }
     }

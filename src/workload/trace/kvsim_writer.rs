@@ -48,12 +48,20 @@ impl<W: Write> KvsimWriter<W> {
         self.out.write_all(self.row.as_bytes())
     }
 
+    /// Hands on what `out` keeps.
+    ///
+    /// # Errors
+    /// As `out`.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     /// What was written to, flushed.
     ///
     /// # Errors
     /// As `out`.
     pub fn finish(mut self) -> io::Result<W> {
-        self.out.flush()?;
+        self.flush()?;
         Ok(self.out)
     }
 }
@@ -245,7 +253,7 @@ mod tests {
                 lora: Some(LoraRequest { name: "l\"é".into(), id: 3, path: "/l".into() }),
                 mm: vec![MmItem { identifier: "cat".into(), offset_tokens: 4, length_tokens: 9 }],
                 cache_salt: Some("salt".into()),
-                prompt_embeds: Some(PromptEmbeds::Counting { num_tokens: 2, dim: 8, start: -5 }),
+                prompt_embeds: Some(PromptEmbeds::Counting { num_tokens: 513, dim: 8, start: -5 }),
             },
             priority: -2,
             skip_reading_prefix_cache: true,
@@ -276,7 +284,7 @@ mod tests {
                 r#""tenant": "b", "priority": -2, "skip_reading_prefix_cache": true, "cache_salt": "salt", "#,
                 r#""lora": {"name": "l\"é", "id": 3, "path": "/l"}, "#,
                 r#""mm": [{"identifier": "cat", "offset_tokens": 4, "length_tokens": 9}], "#,
-                r#""prompt_embeds": {"num_tokens": 2, "dim": 8, "start": -5}, "#,
+                r#""prompt_embeds": {"num_tokens": 513, "dim": 8, "start": -5}, "#,
                 r#""patience": {"lasts_s": 0.00000025, "waits_for": "last_token"}}"#,
                 "\n",
                 r#"{"prompt_tokens": 9, "output_tokens": 1, "tenant": "a"}"#,
