@@ -41,7 +41,7 @@ const fn one() -> u64 {
 #[serde(rename_all = "snake_case")]
 pub enum WorkloadSection {
     /// A recorded trace.
-    Trace(TraceConfig),
+    Trace(Box<TraceConfig>),
     /// Generated chat sessions.
     Chat(Box<ChatConfig>),
 }

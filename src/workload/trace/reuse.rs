@@ -65,20 +65,17 @@ impl ReuseConfig {
     /// In words, for the report.
     pub(super) fn note(&self) -> String {
         let what = match self {
-            Self::None => "nothing".to_owned(),
+            Self::None => "share nothing".to_owned(),
             Self::SharedPrefix(shared) => {
-                format!(
-                    "one of {} prefixes (a popularity of Zipf {})",
-                    shared.num_prefixes, shared.zipf_exponent
-                )
+                let (prefixes, exponent) = (shared.num_prefixes, shared.zipf_exponent);
+                format!("begin with one of {prefixes} prefixes (Zipf {exponent})")
             }
-            Self::Sessions(sessions) => format!(
-                "an earlier prompt and its answer with a chance of {}, if that is at most {} s ago and fits, or \
-                 those of the recorded session",
-                sessions.continue_chance, sessions.max_gap_s
-            ),
+            Self::Sessions(sessions) => {
+                let (chance, gap_s) = (sessions.continue_chance, sessions.max_gap_s);
+                format!("go on from an earlier one and its answer (chance {chance}, within {gap_s} s)")
+            }
         };
-        format!("the trace records no tokens; by assumption prompts share {what}")
+        format!("only lengths are recorded: prompts are assumed to {what}")
     }
 }
 
