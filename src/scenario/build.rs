@@ -10,7 +10,7 @@ use super::check::check;
 use super::deserialize::NodeDeserializer;
 use super::engine_section::TransferSection;
 use super::error::FieldError;
-use super::file::{CostSection, ScenarioFile, WorkloadSection};
+use super::file::{CostSection, ScenarioFile};
 use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{Coefficients, ConstantCost, CostModel, Roofline};
@@ -22,9 +22,9 @@ use crate::simulation::{
     Action, ActionKind, DraftAcceptance, Link, Replica, ReplicaConfig, Simulation, Transfers,
 };
 use crate::units::SimTime;
-use crate::workload::chat::Chat;
-use crate::workload::trace::{Trace, decompress};
-use crate::workload::{ConfigError, Workload};
+
+use crate::workload::trace::{Trace, TraceConfig, decompress};
+use crate::workload::{Recording, Workload, WorkloadConfig};
 
 /// Where a scenario comes from, and what the command line changes in it.
 #[derive(Clone, Debug, Default)]
@@ -110,7 +110,7 @@ impl Scenario {
     /// # Errors
     /// `--trace` beside another workload.
     pub fn trace_path(&self) -> Result<Option<PathBuf>, ScenarioError> {
-        let WorkloadSection::Trace(trace) = &self.file.workload else {
+        let WorkloadConfig::Trace(trace) = &self.file.workload else {
             return match &self.typed.source.trace {
                 Some(path) => Err(ScenarioError::new(
                     format!("--trace {}", path.display()),
@@ -120,8 +120,8 @@ impl Scenario {
                 None => Ok(None),
             };
         };
-        let beside = self.typed.source.path.parent().unwrap_or(Path::new("")).join(&trace.path);
-        Ok(Some(self.typed.source.trace.clone().unwrap_or(beside)))
+        let given = self.typed.source.trace.clone();
+        Ok(Some(given.unwrap_or_else(|| self.beside(&trace.path))))
     }
 
     /// Makes the simulation, and opens its trace if it has one.
@@ -203,25 +203,41 @@ impl Scenario {
     }
 
     fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
-        let config_error = |error: ConfigError| self.typed.wrong("workload", error);
-        match &self.file.workload {
-            WorkloadSection::Chat(chat) => {
-                Ok(Box::new(Chat::new((**chat).clone(), self.seed()).map_err(config_error)?))
-            }
-            WorkloadSection::Trace(config) => {
-                let path = self.trace_path()?.unwrap_or_default();
-                let cannot = |error: std::io::Error| {
-                    let message = format!("cannot read {}: {error}", path.display());
-                    let error = match &self.typed.source.trace {
-                        Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
-                        None => self.typed.wrong("workload.trace.path", message),
-                    };
-                    error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
-                };
-                let input = decompress(File::open(&path).map_err(cannot)?).map_err(cannot)?;
-                Ok(Box::new(Trace::new(input, config).map_err(config_error)?))
-            }
+        let workload = &self.file.workload;
+        if let WorkloadConfig::Trace(config) = workload {
+            return Ok(Box::new(self.open_trace("workload.trace", config, self.trace_path()?)?));
         }
+        let section = format!("workload.{}", workload.kind());
+        workload.build(self.seed(), &mut |field, config| {
+            let trace = self.open_trace(&format!("{section}.{field}"), config, None)?;
+            Ok(Recording::new(config, trace))
+        })
+    }
+
+    /// Opens the trace at a field, at another path if one is given.
+    fn open_trace(
+        &self,
+        field: &str,
+        config: &TraceConfig,
+        path: Option<PathBuf>,
+    ) -> Result<Trace, ScenarioError> {
+        let path = path.unwrap_or_else(|| self.beside(&config.path));
+        let cannot = |error: std::io::Error| {
+            let message = format!("cannot read {}: {error}", path.display());
+            let error = match &self.typed.source.trace {
+                Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
+                None => self.typed.wrong(&format!("{field}.path"), message),
+            };
+            let or = if field == "workload.trace" { ", or --trace FILE" } else { "" };
+            error.hint(format!("give the path of a trace, relative to the scenario{or}"))
+        };
+        let input = decompress(File::open(&path).map_err(cannot)?).map_err(cannot)?;
+        Ok(Trace::new(input, config)?)
+    }
+
+    /// A path that is relative to the scenario.
+    fn beside(&self, path: &Path) -> PathBuf {
+        self.typed.source.path.parent().unwrap_or(Path::new("")).join(path)
     }
 }
 

@@ -6,14 +6,14 @@ use super::ScenarioError;
 use super::build::Typed;
 use super::engine_section::{EngineSection, TransferSection};
 use super::error::suggest;
-use super::file::{CostSection, ScenarioFile, WorkloadSection};
+use super::file::{CostSection, ScenarioFile};
 use super::kv_cache_groups::{blocks_for_one_request, longest_model_len};
 use crate::catalog::{
     Gpu, KvCacheSize, MemoryConfig, Model, SizingError, UnknownName, parse_hf_config, size_kv_cache,
 };
 use crate::engine::EngineConfig;
 use crate::engine::kv_cache::KvCacheSpec;
-use crate::workload::ConfigError;
+use crate::workload::{ConfigError, WorkloadConfig};
 
 /// The longest time of an action, and of a constant step.
 const MAX_AT_S: f64 = 1e9;
@@ -244,32 +244,50 @@ fn check_tiers(
     Ok(())
 }
 
-fn check_workload(
-    typed: &Typed,
-    workload: &WorkloadSection,
-    max_model_len: u32,
-) -> Result<(), ScenarioError> {
-    let (section, result) = match workload {
-        WorkloadSection::Trace(trace) => ("workload.trace", trace.validate()),
-        WorkloadSection::Chat(chat) => ("workload.chat", chat.validate()),
-    };
-    result.map_err(|ConfigError { field, found, expected }| {
+fn check_workload(typed: &Typed, workload: &WorkloadConfig, max_model_len: u32) -> Result<(), ScenarioError> {
+    let section = format!("workload.{}", workload.kind());
+    workload.validate().map_err(|ConfigError { field, found, expected }| {
         typed
             .wrong(&format!("{section}.{field}"), format!("`{field}` is {found}"))
             .hint(format!("give {expected}"))
     })?;
-    if let WorkloadSection::Chat(chat) = workload
-        && chat.max_context_tokens > max_model_len
-    {
-        let message = format!(
-            "sessions grow to max_context_tokens ({}), which is more than max_model_len ({max_model_len})",
-            chat.max_context_tokens
-        );
-        return Err(typed
-            .wrong("workload.chat.max_context_tokens", message)
-            .hint(format!("give {max_model_len} or less")));
+    check_lengths(typed, &section, workload, max_model_len)
+}
+
+/// vLLM refuses a request that may become longer than the model's context.
+fn check_lengths(
+    typed: &Typed,
+    section: &str,
+    workload: &WorkloadConfig,
+    max_model_len: u32,
+) -> Result<(), ScenarioError> {
+    if let WorkloadConfig::Mix(mix) = workload {
+        return mix.parts.iter().enumerate().try_for_each(|(index, part)| {
+            let section = format!("{section}.parts[{index}].workload.{}", part.workload.kind());
+            check_lengths(typed, &section, &part.workload, max_model_len)
+        });
     }
-    Ok(())
+    let most = workload.max_request_tokens().unwrap_or(0);
+    if most <= u64::from(max_model_len) {
+        return Ok(());
+    }
+    Err(match workload {
+        WorkloadConfig::Chat(_) | WorkloadConfig::Agents(_) => {
+            let message = format!(
+                "sessions grow to max_context_tokens ({most}), which is more than max_model_len ({max_model_len})"
+            );
+            typed
+                .wrong(&format!("{section}.max_context_tokens"), message)
+                .hint(format!("give {max_model_len} or less"))
+        }
+        _ => {
+            let message = format!(
+                "a prompt and its answer can have {most} tokens, which is more than max_model_len \
+                 ({max_model_len})"
+            );
+            typed.wrong(section, message).hint("give shorter lengths, and a `max` to those without one")
+        }
+    })
 }
 
 /// Bounds that keep the sum of all steps within 64 bits.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::workload::ConfigError;
+
 /// Where a value was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -45,6 +47,13 @@ impl ScenarioError {
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+/// Of a workload that was not checked before.
+impl From<ConfigError> for ScenarioError {
+    fn from(error: ConfigError) -> Self {
+        Self::new("workload", error)
     }
 }
 

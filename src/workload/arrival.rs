@@ -32,3 +32,21 @@ pub struct RequestSpec {
     /// The line of the trace that it was read from, counted from 1.
     pub trace_line: Option<u64>,
 }
+
+impl RequestSpec {
+    /// A plain request of the first tenant.
+    pub fn plain(prompt: TokenRuns, output: TokenRuns) -> Self {
+        Self {
+            index: 0,
+            prompt,
+            output,
+            extras: PromptExtras::default(),
+            priority: 0,
+            skip_reading_prefix_cache: false,
+            tenant: 0,
+            session: None,
+            turn: 0,
+            trace_line: None,
+        }
+    }
+}

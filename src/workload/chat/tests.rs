@@ -1,7 +1,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::workload::{ArrivalProcess, Distribution};
+use crate::units::SimTime;
+use crate::workload::testing::{arrivals, by_session, run, workload};
+use crate::workload::{Arrival, ArrivalProcess, Distribution, Workload};
+
+fn chat(config: &ChatConfig, seed: u64) -> Box<dyn Workload> {
+    workload(config, seed).unwrap()
+}
 
 fn lognormal(median: f64) -> Distribution {
     Distribution::Lognormal { median: Some(median), mean: None, sigma: 0.8, min: None, max: None }
@@ -17,15 +23,17 @@ fn tenant(name: &str, weight: f64, system_prompt_tokens: u32) -> TenantConfig {
         cache_salt: None,
         lora: None,
         shares_system_prompt_with: None,
+        few_shot: None,
     }
 }
 
 fn busy() -> ChatConfig {
     ChatConfig {
-        sessions_per_s: 2.0,
+        sessions_per_s: Some(2.0),
         arrival_process: ArrivalProcess::Poisson,
         duration_s: None,
         num_sessions: Some(60),
+        max_concurrency: None,
         tenants: vec![tenant("shop", 3.0, 700), tenant("law", 1.0, 1500)],
         turns: Distribution::Geometric { mean: 5.0, min: None, max: Some(30.0) },
         message_tokens: lognormal(80.0),
@@ -38,7 +46,7 @@ fn busy() -> ChatConfig {
 /// One session at time 0 whose lengths can be added up by hand.
 fn exact() -> ChatConfig {
     ChatConfig {
-        sessions_per_s: 1.0,
+        sessions_per_s: Some(1.0),
         arrival_process: ArrivalProcess::Fixed,
         num_sessions: Some(1),
         tenants: vec![tenant("only", 1.0, 100)],
@@ -51,42 +59,9 @@ fn exact() -> ChatConfig {
     }
 }
 
-/// Runs to the end, the answer to request `index` taking `answer_ns(index)`.
-fn run(chat: &mut Chat, answer_ns: impl Fn(u64) -> u64) -> Vec<Arrival> {
-    let mut arrivals = Vec::new();
-    let mut answers = BTreeMap::new();
-    loop {
-        let arrival_at = chat.peek().unwrap();
-        let answer = answers.first_key_value().map(|(&(at, index), ())| (at, index));
-        match (arrival_at, answer) {
-            (None, None) => return arrivals,
-            (Some(at), answer) if answer.is_none_or(|(answer_at, _)| at < answer_at) => {
-                let arrival = chat.next().unwrap().unwrap();
-                assert_eq!(arrival.at, at);
-                answers.insert((at + SimTime(answer_ns(arrival.request.index)), arrival.request.index), ());
-                arrivals.push(arrival);
-            }
-            (_, Some((at, index))) => {
-                answers.remove(&(at, index));
-                chat.finished(index, at);
-            }
-            (Some(_), None) => unreachable!("the guard above takes it"),
-        }
-    }
-}
-
-/// The turns of each session, in order.
-fn sessions(arrivals: Vec<Arrival>) -> BTreeMap<u64, Vec<Arrival>> {
-    let mut sessions: BTreeMap<u64, Vec<Arrival>> = BTreeMap::new();
-    for arrival in arrivals {
-        sessions.entry(arrival.request.session.unwrap()).or_default().push(arrival);
-    }
-    sessions
-}
-
 #[test]
 fn a_turn_holds_the_conversation_so_far_and_comes_a_think_time_after_the_answer() {
-    let arrivals = run(&mut Chat::new(exact(), 1).unwrap(), |_| 1_000_000_000);
+    let arrivals = run(&mut *chat(&exact(), 1), |_| 1_000_000_000);
     let turns: Vec<_> = arrivals
         .iter()
         .map(|Arrival { at, request }| {
@@ -104,16 +79,14 @@ fn a_turn_holds_the_conversation_so_far_and_comes_a_think_time_after_the_answer(
 
 #[test]
 fn a_session_ends_when_the_next_turn_would_exceed_the_context() {
-    let turns = |max_context_tokens| {
-        run(&mut Chat::new(ChatConfig { max_context_tokens, ..exact() }, 1).unwrap(), |_| 1).len()
-    };
+    let turns = |max_context_tokens| arrivals(&ChatConfig { max_context_tokens, ..exact() }, 1).len();
     assert_eq!((turns(190), turns(189), turns(160), turns(159), turns(130)), (3, 2, 2, 1, 1));
 }
 
 #[test]
 fn the_next_turn_can_come_before_a_known_arrival() {
-    let config = ChatConfig { num_sessions: Some(2), sessions_per_s: 0.1, ..exact() };
-    let mut chat = Chat::new(config, 1).unwrap();
+    let config = ChatConfig { num_sessions: Some(2), sessions_per_s: Some(0.1), ..exact() };
+    let mut chat = chat(&config, 1);
     chat.next().unwrap();
     assert_eq!(chat.peek().unwrap(), Some(SimTime::from_ms(10_000)));
     chat.finished(0, SimTime::from_ms(500));
@@ -128,7 +101,8 @@ fn the_next_turn_can_come_before_a_known_arrival() {
 #[test]
 fn duration_bounds_the_starts_of_sessions() {
     let config = ChatConfig { num_sessions: None, duration_s: Some(4.0), ..exact() };
-    let sessions = sessions(run(&mut Chat::new(config, 1).unwrap(), |_| 1));
+    let arrivals = arrivals(&config, 1);
+    let sessions = by_session(&arrivals);
     assert_eq!(sessions.len(), 4);
     assert!(sessions.values().all(|turns| turns.len() == 3));
 }
@@ -141,7 +115,7 @@ fn tenants_get_their_share_and_their_system_prompt() {
         max_context_tokens: 100_000,
         ..busy()
     };
-    let arrivals = run(&mut Chat::new(config, 1).unwrap(), |_| 1);
+    let arrivals = arrivals(&config, 1);
     let shop: Vec<_> = arrivals.iter().filter(|arrival| arrival.request.tenant == 0).collect();
     // 5 standard errors of a share of 0.75 in 10,000 are 0.0217.
     assert!((shop.len() as f64 / 10_000.0 - 0.75).abs() < 0.0217);
@@ -171,15 +145,15 @@ fn mistakes_are_named_with_their_path() {
         "`tenants[1].name`: found `a` again, expected a name of its own"
     );
     for config in [
-        ChatConfig { sessions_per_s: f64::NAN, ..exact() },
-        ChatConfig { sessions_per_s: 0.0, ..exact() },
+        ChatConfig { sessions_per_s: Some(f64::NAN), ..exact() },
+        ChatConfig { sessions_per_s: Some(0.0), ..exact() },
         ChatConfig { duration_s: Some(-1.0), ..exact() },
         ChatConfig { max_context_tokens: 0, ..exact() },
         ChatConfig { tenants: vec![], ..exact() },
         ChatConfig { tenants: vec![tenant("a", 0.0, 0)], ..exact() },
         ChatConfig { think_time_s: Distribution::Fixed(-1.0), ..exact() },
     ] {
-        assert!(Chat::new(config.clone(), 1).is_err(), "{config:?}");
+        assert!(workload(&config, 1).is_err(), "{config:?}");
     }
 }
 
@@ -208,7 +182,8 @@ proptest! {
     #[test]
     fn every_prompt_starts_with_the_prompt_and_answer_before_it(seed: u64) {
         let config = busy();
-        for turns in sessions(run(&mut Chat::new(config.clone(), seed).unwrap(), |_| 1_000_000)).values() {
+        let arrivals = run(&mut *chat(&config, seed), |_| 1_000_000);
+        for turns in by_session(&arrivals).values() {
             for (number, Arrival { request, .. }) in turns.iter().enumerate() {
                 prop_assert_eq!(request.turn as usize, number);
                 prop_assert!(request.prompt.len() + request.output.len() <= config.max_context_tokens);
@@ -228,16 +203,14 @@ proptest! {
     #[test]
     fn what_is_said_depends_on_the_seed_alone(seed: u64, slowness in 1u64..1_000) {
         let said = |answer_ns: &dyn Fn(u64) -> u64| {
-            let arrivals = run(&mut Chat::new(busy(), seed).unwrap(), answer_ns);
-            let indices: Vec<u64> = arrivals.iter().map(|arrival| arrival.request.index).collect();
-            assert_eq!(indices, (0..arrivals.len() as u64).collect::<Vec<_>>());
-            assert!(arrivals.is_sorted_by_key(|arrival| arrival.at));
-            sessions(arrivals)
+            let mut arrivals = run(&mut *chat(&busy(), seed), answer_ns);
+            arrivals.sort_by_key(|arrival| (arrival.request.session, arrival.request.turn));
+            arrivals
         };
         let (quick, slow) = (said(&|_| 1), said(&|index| (index * 7919 % 13) * slowness * 100_000_000));
         prop_assert_eq!(&quick, &said(&|_| 1));
         prop_assert_eq!(quick.len(), slow.len());
-        for (quick, slow) in quick.values().flatten().zip(slow.values().flatten()) {
+        for (quick, slow) in quick.iter().zip(&slow) {
             prop_assert_eq!(&quick.request.prompt, &slow.request.prompt);
             prop_assert_eq!(&quick.request.output, &slow.request.output);
             prop_assert_eq!(quick.request.tenant, slow.request.tenant);
@@ -247,7 +220,8 @@ proptest! {
     #[test]
     fn sessions_share_their_tenants_system_prompt_and_no_other_token(seed: u64) {
         let mut own: Vec<(u64, u64)> = Vec::new();
-        for turns in sessions(run(&mut Chat::new(busy(), seed).unwrap(), |_| 1)).values() {
+        let arrivals = arrivals(&busy(), seed);
+        for turns in by_session(&arrivals).values() {
             let last = &turns[turns.len() - 1].request;
             let (system_prompt, rest) = last.prompt.runs().split_first().unwrap();
             prop_assert_eq!(system_prompt.len, [700, 1500][last.tenant as usize]);
