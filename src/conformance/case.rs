@@ -502,7 +502,7 @@ impl RequestCase {
                 })
                 .collect(),
             cache_salt: self.cache_salt,
-            prompt_embeds: self.prompt_embeds.map(|embeds| PromptEmbeds {
+            prompt_embeds: self.prompt_embeds.map(|embeds| PromptEmbeds::Counting {
                 num_tokens: embeds.num_tokens,
                 dim: embeds.dim,
                 start: embeds.start,

@@ -149,6 +149,8 @@ impl<'a> Run<'a> {
             id: case.rank,
             prompt_token_ids: case.prompt.clone(),
             max_tokens: case.max_tokens,
+            // So that steps list every request, as vLLM's do.
+            known_output: None,
             stop_token_ids: case.stop_token_ids.clone(),
             priority: case.priority,
             arrival_time: case.arrival_time,

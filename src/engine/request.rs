@@ -1,5 +1,7 @@
 //! A request inside the engine core (`v1/request.py`).
 
+use std::num::NonZeroU64;
+
 use super::hash::{BlockHash, EventExtraKey, HashCursor, RequestBlockHasher, generate_block_hash_extra_keys};
 use crate::prompt::{PromptExtras, TokenRuns};
 
@@ -12,6 +14,9 @@ pub struct NewRequest {
     pub prompt_token_ids: TokenRuns,
     /// Output length at which the request ends, 1 or more.
     pub max_tokens: u32,
+    /// What the model will sample, at least `max_tokens`, if the caller knows. Then steps in which
+    /// nothing is to decide about the request do not list it; see `scheduler/steady.rs`.
+    pub known_output: Option<TokenRuns>,
     pub stop_token_ids: Vec<u64>,
     /// Smaller is more urgent.
     pub priority: i64,
@@ -82,6 +87,7 @@ pub struct Request {
     pub arrival_time: u64,
     pub num_prompt_tokens: u32,
     pub max_tokens: u32,
+    pub known_output: Option<TokenRuns>,
     pub stop_token_ids: Vec<u64>,
     pub extras: Option<Box<PromptExtras>>,
     pub session_id: Option<String>,
@@ -115,6 +121,9 @@ pub struct Request {
     pub num_preemptions: u32,
     /// Sequence number of the last step that it was scheduled in, for deferred frees.
     pub last_sched_seq: u64,
+    /// The first step that does not list it, if it is steady; then the counts above are those before
+    /// that step.
+    pub(super) steady_since: Option<NonZeroU64>,
     /// Until the first output takes it.
     pub prefill_stats: Option<PrefillStats>,
 
@@ -133,6 +142,7 @@ impl Request {
             arrival_time: request.arrival_time,
             num_prompt_tokens: request.prompt_token_ids.len(),
             max_tokens: request.max_tokens,
+            known_output: request.known_output,
             stop_token_ids: request.stop_token_ids,
             extras: request.extras,
             session_id: request.session_id,
@@ -152,6 +162,7 @@ impl Request {
             shared_prefix_boundary: 0,
             num_preemptions: 0,
             last_sched_seq: 0,
+            steady_since: None,
             prefill_stats: Some(PrefillStats::default()),
             is_deferred: false,
             is_inflight_prefill: false,
@@ -195,6 +206,21 @@ impl Request {
     #[inline]
     pub(super) fn append_output_token_id(&mut self, token: u64, hasher: Option<&mut RequestBlockHasher>) {
         self.all_token_ids.push(token);
+        if self.num_tokens() >= self.next_hash_at
+            && let Some(hasher) = hasher
+        {
+            self.update_block_hashes(hasher);
+        }
+    }
+
+    /// Appends the next tokens of the known output.
+    pub(super) fn append_known_output(&mut self, num_tokens: u32, hasher: Option<&mut RequestBlockHasher>) {
+        let from = self.num_output_tokens();
+        if let Some(output) = &self.known_output {
+            for run in output.slice(from, from + num_tokens) {
+                self.all_token_ids.push_run(run.start, run.len);
+            }
+        }
         if self.num_tokens() >= self.next_hash_at
             && let Some(hasher) = hasher
         {

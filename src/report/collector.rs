@@ -1,6 +1,7 @@
 //! Adds up what a simulation tells, step by step.
 
 use super::blocks_csv::Residencies;
+use super::inter_token::InterTokenLatencies;
 use super::log_histogram::LogHistogram;
 use super::percentiles::LatencyMs;
 use super::requests_csv::tpot_ns;
@@ -15,7 +16,7 @@ use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::BlockEviction;
 use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
 use crate::engine::scheduler::SpecDecodingStats;
-use crate::simulation::{RequestRecord, StepRecord};
+use crate::simulation::{RequestRecord, StepRecord, StepSpan};
 use crate::units::SimTime;
 
 /// Turns from here on are counted together.
@@ -51,8 +52,10 @@ pub(super) struct Collector {
     ttft_ns: Vec<u64>,
     tpot_ns: Vec<u64>,
     e2e_ns: Vec<u64>,
+    inter_token: InterTokenLatencies,
     by_turn: Vec<Tally>,
     by_tenant: Vec<Tally>,
+    admitted: u64,
     hitless: Hitless,
     steps: u64,
     step_requests: u64,
@@ -60,7 +63,6 @@ pub(super) struct Collector {
     host_ns: u64,
     /// Blocks in use times nanoseconds.
     used_block_ns: u128,
-    used_blocks: u32,
     peak_used_blocks: u32,
     last_step_at: SimTime,
     evictions: u64,
@@ -85,15 +87,16 @@ impl Collector {
             ttft_ns: Vec::new(),
             tpot_ns: Vec::new(),
             e2e_ns: Vec::new(),
+            inter_token: InterTokenLatencies::default(),
             by_turn: Vec::new(),
             by_tenant: vec![Tally::default(); info.tenants.len()],
+            admitted: 0,
             hitless: Hitless::default(),
             steps: 0,
             step_requests: 0,
             gpu_ns: 0,
             host_ns: 0,
             used_block_ns: 0,
-            used_blocks: 0,
             peak_used_blocks: 0,
             last_step_at: SimTime::ZERO,
             evictions: 0,
@@ -114,35 +117,50 @@ impl Collector {
         self.tokens.prefill_computed_tokens += u64::from(step.num_prefill_tokens);
         self.tokens.decode_computed_tokens += u64::from(step.num_decode_tokens);
         if step.num_scheduled_requests > 0 {
+            self.inter_token.on_step(step.finished_at);
             self.steps += 1;
             self.step_requests += u64::from(step.num_scheduled_requests);
             self.gpu_ns += step.gpu_ns;
             self.host_ns += step.host_ns;
         }
-        let passed_ns = step.finished_at.since(self.last_step_at).as_ns();
-        self.used_block_ns += u128::from(self.used_blocks) * u128::from(passed_ns);
         self.last_step_at = step.finished_at;
-        self.used_blocks = self.num_gpu_blocks - 1 - step.num_free_blocks;
-        self.peak_used_blocks = self.peak_used_blocks.max(self.used_blocks);
+        self.used_block_ns += u128::from(step.used_block_ns);
+        self.peak_used_blocks = self.peak_used_blocks.max(step.peak_used_blocks);
+    }
+
+    pub fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
+        if is_finished(request) {
+            self.inter_token.on_request(spans);
+        }
     }
 
     pub fn on_request(&mut self, request: &RequestRecord) {
         let requests = &mut self.requests;
-        requests.finished += 1;
         *match request.finish_reason {
             FinishReason::Length => &mut requests.finished_length,
             FinishReason::Stop => &mut requests.finished_stop,
-            FinishReason::Abort => &mut requests.finished_abort,
-            FinishReason::Error => &mut requests.finished_error,
+            FinishReason::Abort => &mut requests.aborted,
+            FinishReason::Error => &mut requests.failed,
         } += 1;
-        self.tokens.prompt_tokens += u64::from(request.num_prompt_tokens);
-        self.tokens.output_tokens += u64::from(request.num_output_tokens);
-        self.queue_ns.push(request.first_scheduled.since(request.arrival).as_ns());
-        self.e2e_ns.push(request.finished.since(request.arrival).as_ns());
-        self.ttft_ns.extend(request.first_token.map(|at| at.since(request.arrival).as_ns()));
-        self.tpot_ns.extend(tpot_ns(request));
-        self.timeseries.on_request(request.finished);
-        if self.enable_prefix_caching && !request.skip_reading_prefix_cache {
+        let is_finished = is_finished(request);
+        if is_finished {
+            requests.finished += 1;
+            self.tokens.prompt_tokens += u64::from(request.num_prompt_tokens);
+            self.tokens.output_tokens += u64::from(request.num_output_tokens);
+            let since_arrival = |at: SimTime| at.since(request.arrival).as_ns();
+            self.queue_ns.extend(request.first_scheduled.map(since_arrival));
+            self.e2e_ns.push(since_arrival(request.finished));
+            self.ttft_ns.extend(request.first_token.map(since_arrival));
+            self.tpot_ns.extend(tpot_ns(request));
+        } else {
+            self.tokens.unfinished_output_tokens += u64::from(request.num_output_tokens);
+            let is_silent_abort =
+                request.finish_reason == FinishReason::Abort && request.first_token.is_none();
+            requests.aborted_before_first_token += u64::from(is_silent_abort);
+        }
+        self.timeseries.on_request(request.finished, is_finished);
+        self.admitted += u64::from(request.was_admitted);
+        if self.enable_prefix_caching && request.was_admitted && !request.skip_reading_prefix_cache {
             let turn = (request.turn as usize).min(LAST_TURN);
             if self.by_turn.len() <= turn {
                 self.by_turn.resize(turn + 1, Tally::default());
@@ -181,8 +199,8 @@ impl Collector {
         let hitless = &self.hitless;
         if self.prefix_cache.hits > 0 {
             None
-        } else if self.requests.finished == 0 {
-            Some("no request ended")
+        } else if self.admitted == 0 {
+            Some("no request was admitted")
         } else if !self.enable_prefix_caching {
             Some("prefix caching is off (enable_prefix_caching: false)")
         } else if hitless.may_read == 0 {
@@ -237,6 +255,7 @@ impl Collector {
                 queue: LatencyMs::of_ns(&mut self.queue_ns),
                 ttft: LatencyMs::of_ns(&mut self.ttft_ns),
                 tpot: LatencyMs::of_ns(&mut self.tpot_ns),
+                itl: self.inter_token.summary(),
                 e2e: LatencyMs::of_ns(&mut self.e2e_ns),
             },
             prefix_cache: PrefixCache {
@@ -304,6 +323,11 @@ impl Collector {
             resets: self.resets,
         }
     }
+}
+
+/// With its whole answer.
+fn is_finished(request: &RequestRecord) -> bool {
+    matches!(request.finish_reason, FinishReason::Length | FinishReason::Stop)
 }
 
 fn add(sum: &mut PrefixCacheStats, stats: &PrefixCacheStats) {

@@ -13,7 +13,7 @@ use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::BlockEviction;
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{Observer, RequestRecord, StepRecord};
+use crate::simulation::{Observer, RequestRecord, StepRecord, StepSpan};
 use crate::units::SimTime;
 
 /// What a report says of the run that the simulation does not tell.
@@ -121,6 +121,10 @@ fn pretty(value: &impl serde::Serialize) -> String {
 impl Observer for RunReport {
     fn on_step(&mut self, step: &StepRecord) {
         self.collector.on_step(step);
+    }
+
+    fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
+        self.collector.on_output_steps(request, spans);
     }
 
     fn on_request(&mut self, request: &RequestRecord) {

@@ -23,6 +23,20 @@ pub fn terminal_table(summary: &RunSummary) -> String {
             requests.finished, summary.duration_s, summary.throughput.requests_per_s, requests.preemptions
         ),
     );
+    if requests.aborted > 0 {
+        row(
+            "aborted",
+            format!(
+                "{} ({} before the first token), {} tokens in vain",
+                requests.aborted,
+                requests.aborted_before_first_token,
+                summary.tokens.unfinished_output_tokens
+            ),
+        );
+    }
+    if requests.failed > 0 {
+        row("failed", format!("{} requests", requests.failed));
+    }
     row(
         "tokens",
         format!(
@@ -48,6 +62,7 @@ pub fn terminal_table(summary: &RunSummary) -> String {
         ("queue", &summary.latency.queue),
         ("TTFT", &summary.latency.ttft),
         ("TPOT", &summary.latency.tpot),
+        ("ITL", &summary.latency.itl),
         ("E2E", &summary.latency.e2e),
     ] {
         let (unit, ms) = if latency.max_ms < 100_000.0 { ("ms", 1.0) } else { ("s", 1_000.0) };

@@ -85,8 +85,8 @@ e2e_ms,prompt_tokens,output_tokens,local_cached_tokens,external_cached_tokens,nu
 ";
 const TIMESERIES_CSV: &str = "\
 begin_s,end_s,steps,prefill_tokens,decode_tokens,queries_tokens,hits_tokens,moving_queries_tokens,\
-moving_hits_tokens,finished_requests,preemptions,evictions,running,waiting,used_blocks
-0.0,1.0,4,688,2,1200,512,1200,512,2,0,0,0,0,0
+moving_hits_tokens,finished_requests,unfinished_requests,preemptions,evictions,running,waiting,used_blocks
+0.0,1.0,4,688,2,1200,512,1200,512,2,0,0,0,0,0,0
 ";
 const TABLE: &str = " model            a model on 1 x a GPU
  requests         2 finished in 0.0 s (180.38/s), 0 preemptions
@@ -96,8 +96,9 @@ const TABLE: &str = " model            a model on 1 x a GPU
  queue ms         mean 0.0, p50 0.0, p90 0.0, p99 0.0
  TTFT ms          mean 1.3, p50 1.1, p90 1.6, p99 1.6
  TPOT ms          mean 1.0, p50 1.0, p90 1.0, p99 1.0
+ ITL ms           mean 1.0, p50 1.0, p90 1.0, p99 1.0
  E2E ms           mean 2.3, p50 1.1, p90 3.6, p99 3.6
- KV cache         101 blocks of 16 tokens, in use 6.9 % (peak 38.0 %)
+ KV cache         101 blocks of 16 tokens, in use 16.1 % (peak 38.0 %)
  evictions        0
  steps            4 of 172.5 tokens and 1.17 ms on average, GPU busy 42.3 %";
 
@@ -119,13 +120,15 @@ fn figures_are_what_can_be_worked_out_by_hand() {
     let latency = summary.latency;
     assert_eq!((latency.ttft.p50_ms, latency.ttft.max_ms), (1.088, 1.6));
     assert_eq!((latency.tpot.count, latency.tpot.mean_ms), (1, 1.001));
+    assert_eq!((latency.itl.count, latency.itl.mean_ms, latency.itl.max_ms), (2, 1.001, 1.001));
     assert_eq!((latency.e2e.p50_ms, latency.e2e.max_ms), (1.088, 3.602));
     assert_eq!((latency.queue.count, latency.queue.max_ms), (2, 0.0));
     assert_eq!(summary.duration_s, 0.011_088);
     assert_eq!(summary.throughput.total_tokens_per_s, 1_204.0 / 0.011_088);
     assert_eq!(summary.steps.count, 4);
-    // 600 tokens lie in 38 of 100 blocks.
+    // 602 tokens lie in 38 of 100 blocks for 3.602 ms, 600 in as many for 1.088 ms.
     assert_eq!(summary.kv_cache.usage_peak, 0.38);
+    assert_eq!(summary.kv_cache.usage_mean, 38.0 * (3_602_000.0 + 1_088_000.0) / 11_088_000.0 / 100.0);
     assert_eq!((summary.kv_cache.evictions, summary.kv_cache.reuse_gap.count), (0, 0));
 }
 
@@ -224,7 +227,7 @@ fn a_hit_rate_of_zero_says_why() {
     let starts = |reason: Option<&'static str>, start: &str| {
         assert!(reason.is_some_and(|reason| reason.starts_with(start)), "{reason:?} is not {start:?}");
     };
-    starts(zero_hits_because(config(), &[]), "no request ended");
+    starts(zero_hits_because(config(), &[]), "no request was admitted");
     let off = EngineConfig { enable_prefix_caching: false, ..config() };
     starts(zero_hits_because(off, &[(40, 1), (40, 1)]), "prefix caching is off");
     starts(zero_hits_because(config(), &[(16, 1), (16, 1)]), "too short");
@@ -237,28 +240,62 @@ fn a_hit_rate_of_zero_says_why() {
     assert_eq!(zero_hits_because(config(), &[(17, 1), (17, 1)]), None);
 }
 
-#[test]
-fn a_hit_rate_of_zero_says_that_nobody_looked() {
-    let mut collector = Collector::new(&info(&config()));
-    collector.on_request(&RequestRecord {
+/// A request of 40 prompt tokens that was answered with one token after 5 ns.
+fn record() -> RequestRecord {
+    RequestRecord {
         index: 0,
         tenant: 0,
         session: None,
         turn: 0,
         arrival: SimTime::ZERO,
-        first_scheduled: SimTime::ZERO,
+        first_scheduled: Some(SimTime::ZERO),
         first_token: Some(SimTime(5)),
         finished: SimTime(5),
         num_prompt_tokens: 40,
         num_output_tokens: 1,
+        was_admitted: true,
         num_local_cached_tokens: 0,
         num_external_cached_tokens: 0,
         num_preemptions: 0,
         finish_reason: FinishReason::Length,
-        skip_reading_prefix_cache: true,
+        skip_reading_prefix_cache: false,
         is_longer_than_a_hit: true,
         shares_first_block: true,
+    }
+}
+
+#[test]
+fn who_goes_away_counts_apart_and_in_no_latency() {
+    let mut collector = Collector::new(&info(&config()));
+    collector.on_request(&record());
+    let aborted = RequestRecord { finished: SimTime(900), finish_reason: FinishReason::Abort, ..record() };
+    collector.on_request(&RequestRecord { num_output_tokens: 7, num_local_cached_tokens: 16, ..aborted });
+    collector.on_request(&RequestRecord {
+        first_scheduled: None,
+        first_token: None,
+        num_output_tokens: 0,
+        was_admitted: false,
+        ..aborted
     });
+    let summary = collector.summary(&info(&config()), &Default::default(), &[], None);
+    let requests = summary.requests;
+    assert_eq!((requests.finished, requests.finished_length, requests.failed), (1, 1, 0));
+    assert_eq!((requests.aborted, requests.aborted_before_first_token), (2, 1));
+    let tokens = summary.tokens;
+    assert_eq!((tokens.prompt_tokens, tokens.output_tokens, tokens.unfinished_output_tokens), (40, 1, 7));
+    let latency = summary.latency;
+    assert_eq!((latency.ttft.count, latency.e2e.count, latency.e2e.max_ms), (1, 1, 0.000_005));
+    // The second was looked up, the third was not.
+    let turn = &summary.prefix_cache.by_turn[0];
+    assert_eq!((turn.requests, turn.rate.queries_tokens, turn.rate.hits_tokens), (2, 80, 16));
+    let table = terminal_table(&summary);
+    assert!(table.contains("aborted          2 (1 before the first token), 7 tokens in vain\n"));
+}
+
+#[test]
+fn a_hit_rate_of_zero_says_that_nobody_looked() {
+    let mut collector = Collector::new(&info(&config()));
+    collector.on_request(&RequestRecord { skip_reading_prefix_cache: true, ..record() });
     let summary = collector.summary(&info(&config()), &Default::default(), &[], None);
     assert!(summary.prefix_cache.zero_hits_because.is_some_and(|reason| reason.starts_with("not read")));
     assert!(summary.prefix_cache.by_turn.is_empty());

@@ -23,6 +23,8 @@ pub(super) struct Bin {
     pub queries_tokens: u64,
     pub hits_tokens: u64,
     pub finished_requests: u64,
+    /// Aborted or failed.
+    pub unfinished_requests: u64,
     pub preemptions: u64,
     pub evictions: u64,
     pub running: u32,
@@ -53,6 +55,7 @@ impl Bin {
             queries_tokens: self.queries_tokens + later.queries_tokens,
             hits_tokens: self.hits_tokens + later.hits_tokens,
             finished_requests: self.finished_requests + later.finished_requests,
+            unfinished_requests: self.unfinished_requests + later.unfinished_requests,
             preemptions: self.preemptions + later.preemptions,
             evictions: self.evictions + later.evictions,
             ..*later
@@ -78,6 +81,7 @@ struct Row {
     moving_queries_tokens: u64,
     moving_hits_tokens: u64,
     finished_requests: u64,
+    unfinished_requests: u64,
     preemptions: u64,
     evictions: u64,
     running: u32,
@@ -124,8 +128,9 @@ impl Timeseries {
         bin.moving_hits_tokens = moving.aggregated_query_hit;
     }
 
-    pub fn on_request(&mut self, at: SimTime) {
-        self.bin(at).finished_requests += 1;
+    pub fn on_request(&mut self, at: SimTime, is_finished: bool) {
+        let bin = self.bin(at);
+        *if is_finished { &mut bin.finished_requests } else { &mut bin.unfinished_requests } += 1;
     }
 
     pub fn on_evictions(&mut self, at: SimTime, count: u64) {
@@ -154,6 +159,7 @@ impl Timeseries {
                 moving_queries_tokens: bin.moving_queries_tokens,
                 moving_hits_tokens: bin.moving_hits_tokens,
                 finished_requests: bin.finished_requests,
+                unfinished_requests: bin.unfinished_requests,
                 preemptions: bin.preemptions,
                 evictions: bin.evictions,
                 running: bin.running,
@@ -184,7 +190,7 @@ mod tests {
                 ..StepRecord::default()
             };
             series.on_step(&step, 100, &moving);
-            series.on_request(at);
+            series.on_request(at, true);
         }
         assert_eq!(series.width_s(), 4.0);
         assert_eq!(series.bins().len(), 1_250);
@@ -203,7 +209,7 @@ mod tests {
             ..StepRecord::default()
         };
         series.on_step(&step, 10, &CachingMetrics::default());
-        series.on_request(SimTime(2_500_000_000));
+        series.on_request(SimTime(2_500_000_000), true);
         let running: Vec<_> = series.bins().iter().map(|bin| (bin.steps, bin.running)).collect();
         assert_eq!(running, [(1, 5), (0, 5), (0, 5)]);
     }

@@ -34,7 +34,7 @@ pub(super) fn check(typed: &Typed, file: &ScenarioFile) -> Result<Checked, Scena
     let model = file.engine.served(find_model(typed, &file.model)?);
     let gpu = Gpu::find(&file.gpu).map_err(|error| unknown_name(typed, "gpu", &error, ""))?;
     let (engine, kv_cache_size) = check_engine(typed, &file.engine, &model, gpu)?;
-    check_workload(typed, &file.workload, engine.max_model_len)?;
+    check_workload(typed, file, engine.max_model_len)?;
     check_cost(typed, file.cost)?;
     for (index, action) in file.actions.iter().enumerate() {
         if !(0.0..=MAX_AT_S).contains(&action.at_s) {
@@ -244,14 +244,23 @@ fn check_tiers(
     Ok(())
 }
 
-fn check_workload(typed: &Typed, workload: &WorkloadConfig, max_model_len: u32) -> Result<(), ScenarioError> {
+fn check_workload(typed: &Typed, file: &ScenarioFile, max_model_len: u32) -> Result<(), ScenarioError> {
+    let workload = &file.workload;
     let section = format!("workload.{}", workload.kind());
     workload.validate().map_err(|ConfigError { field, found, expected }| {
         typed
             .wrong(&format!("{section}.{field}"), format!("`{field}` is {found}"))
             .hint(format!("give {expected}"))
     })?;
-    check_lengths(typed, &section, workload, max_model_len)
+    let check_requests = |section: &str, workload: &WorkloadConfig| {
+        check_lengths(typed, section, workload, max_model_len)?;
+        check_prompt_embeds(typed, section, workload, file.engine.enable_prompt_embeds)
+    };
+    let WorkloadConfig::Mix(mix) = workload else { return check_requests(&section, workload) };
+    mix.parts.iter().enumerate().try_for_each(|(index, part)| {
+        let kind = part.workload.kind();
+        check_requests(&format!("{section}.parts[{index}].workload.{kind}"), &part.workload)
+    })
 }
 
 /// vLLM refuses a request that may become longer than the model's context.
@@ -261,12 +270,6 @@ fn check_lengths(
     workload: &WorkloadConfig,
     max_model_len: u32,
 ) -> Result<(), ScenarioError> {
-    if let WorkloadConfig::Mix(mix) = workload {
-        return mix.parts.iter().enumerate().try_for_each(|(index, part)| {
-            let section = format!("{section}.parts[{index}].workload.{}", part.workload.kind());
-            check_lengths(typed, &section, &part.workload, max_model_len)
-        });
-    }
     let most = workload.max_request_tokens().unwrap_or(0);
     if most <= u64::from(max_model_len) {
         return Ok(());
@@ -288,6 +291,25 @@ fn check_lengths(
             typed.wrong(section, message).hint("give shorter lengths, and a `max` to those without one")
         }
     })
+}
+
+/// vLLM refuses embeddings unless told to take them.
+fn check_prompt_embeds(
+    typed: &Typed,
+    section: &str,
+    workload: &WorkloadConfig,
+    enable_prompt_embeds: bool,
+) -> Result<(), ScenarioError> {
+    let WorkloadConfig::Chat(chat) = workload else { return Ok(()) };
+    match chat.tenants.iter().position(|tenant| tenant.prompt_embeds) {
+        Some(index) if !enable_prompt_embeds => Err(typed
+            .wrong(
+                &format!("{section}.tenants[{index}].prompt_embeds"),
+                "the server takes no prompt embeddings",
+            )
+            .hint("set engine.enable_prompt_embeds to true, or leave prompt_embeds out")),
+        _ => Ok(()),
+    }
 }
 
 /// Bounds that keep the sum of all steps within 64 bits.

@@ -147,6 +147,12 @@ impl Simulation {
                 }
                 self.plan(next);
             }
+            Event::Abort { slot, index } => {
+                if self.replica.abort(at, slot, index, observer) {
+                    self.workload.aborted(index, at);
+                    self.wake();
+                }
+            }
             Event::Action(index) => self.act(index, observer),
             Event::Iterate if self.iterate_at == Some(at) => {
                 self.iterate_at = None;
@@ -188,11 +194,15 @@ impl Simulation {
         if let Some(arrival) = self.workload.next()? {
             let index = arrival.request.index;
             let trace_line = arrival.request.trace_line;
-            self.replica.add_request(arrival).map_err(|source| SimulationError::Request {
+            let patience = arrival.request.patience;
+            let slot = self.replica.add_request(arrival).map_err(|source| SimulationError::Request {
                 index,
                 trace_line,
                 source,
             })?;
+            if let Some(patience) = patience {
+                self.events.push(self.now + patience.lasts, Event::Abort { slot, index });
+            }
             self.wake();
         }
         Ok(())
@@ -202,8 +212,12 @@ impl Simulation {
         match self.actions[index].kind {
             ActionKind::ResetPrefixCache { reset_running_requests, reset_external } => {
                 let mut preempted = Vec::new();
-                let done =
-                    self.replica.reset_prefix_cache(reset_running_requests, reset_external, &mut preempted);
+                let done = self.replica.reset_prefix_cache(
+                    self.now,
+                    reset_running_requests,
+                    reset_external,
+                    &mut preempted,
+                );
                 observer.on_reset(self.now, done, preempted.len() as u32);
                 self.wake();
             }

@@ -29,7 +29,7 @@ mod token_ids;
 pub mod trace;
 mod zipf;
 
-pub use arrival::{Arrival, RequestSpec};
+pub use arrival::{Arrival, Patience, RequestSpec, WaitsFor};
 pub use arrival_process::{ArrivalProcess, ArrivalTimes, MmppState};
 pub use config::WorkloadConfig;
 pub use distribution::{Bin, Distribution};
@@ -53,6 +53,12 @@ pub trait Workload: Send {
     /// The answer to the request with this [`RequestSpec::index`] ended at `at`. Whoever sent it
     /// may now send the next. A request that failed ends too; its user goes on as if answered.
     fn finished(&mut self, index: u64, at: SimTime);
+
+    /// The [`RequestSpec::patience`] with the request with this index ended at `at`, before the
+    /// answer was there.
+    fn aborted(&mut self, index: u64, at: SimTime) {
+        self.finished(index, at);
+    }
 
     /// The names that [`RequestSpec::tenant`] points into; empty when there is only one tenant
     /// without a name.

@@ -54,6 +54,10 @@ impl Workload for Recording {
         self.trace.finished(index, at);
     }
 
+    fn aborted(&mut self, index: u64, at: SimTime) {
+        self.trace.aborted(index, at);
+    }
+
     fn tenants(&self) -> &[String] {
         self.trace.tenants()
     }

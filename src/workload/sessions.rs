@@ -30,6 +30,12 @@ pub(super) trait Traffic: Send {
     /// The answer ended: adds what the session now sends, if anything.
     fn answered(&mut self, turn: Self::Turn, next: &mut Vec<Next<Self::Turn>>);
 
+    /// The patience of the request ended before the answer was there: adds what the session now
+    /// sends, if anything.
+    fn aborted(&mut self, turn: Self::Turn, next: &mut Vec<Next<Self::Turn>>) {
+        self.answered(turn, next);
+    }
+
     /// See [`Workload::tenants`].
     fn tenants(&self) -> &[String] {
         &[]
@@ -95,7 +101,7 @@ pub(super) struct Sessions<T: Traffic> {
     waiting: FxHashMap<u64, (u64, T::Turn)>,
     /// How many requests of an open session are being written or answered.
     under_way: FxHashMap<u64, u32>,
-    /// No session starts before this: then the last one started, or made room for another.
+    /// No session starts before this: then the one before it started, or made room for it.
     not_before: SimTime,
     /// Of one call, kept for its memory.
     next: Vec<Next<T::Turn>>,
@@ -118,10 +124,14 @@ impl<T: Traffic> Sessions<T> {
         }
     }
 
+    /// As many sessions are open as may be.
+    fn is_full(&self) -> bool {
+        self.under_way.len() >= self.starts.max_concurrency
+    }
+
     /// Opens the next session that has something to send, if there is one and room for it.
     fn open_session(&mut self) -> Result<(), WorkloadError> {
-        let is_full = self.under_way.len() >= self.starts.max_concurrency;
-        if self.unsent.is_some() || self.is_exhausted || is_full {
+        if self.unsent.is_some() || self.is_exhausted || self.is_full() {
             return Ok(());
         }
         // An error ends the sessions too.
@@ -147,8 +157,10 @@ impl<T: Traffic> Sessions<T> {
         *under_way += self.next.len() as u32;
         *under_way -= 1;
         if *under_way == 0 {
+            if self.is_full() {
+                self.not_before = self.not_before.max(at);
+            }
             self.under_way.remove(&session);
-            self.not_before = self.not_before.max(at);
         }
         for Next { after, branch, turn } in self.next.drain(..) {
             self.writing.insert((at + after, session, branch), turn);
@@ -179,6 +191,13 @@ impl<T: Traffic> Workload for Sessions<T> {
     fn finished(&mut self, index: u64, at: SimTime) {
         if let Some((session, turn)) = self.waiting.remove(&index) {
             self.traffic.answered(turn, &mut self.next);
+            self.go_on(session, at);
+        }
+    }
+
+    fn aborted(&mut self, index: u64, at: SimTime) {
+        if let Some((session, turn)) = self.waiting.remove(&index) {
+            self.traffic.aborted(turn, &mut self.next);
             self.go_on(session, at);
         }
     }

@@ -37,7 +37,7 @@ pub(super) fn run(workload: &mut dyn Workload, answer_ns: impl Fn(u64) -> u64) -
 }
 
 /// All requests of a configuration, each answered after a nanosecond.
-pub(super) fn arrivals(config: &dyn Generator, seed: u64) -> Vec<Arrival> {
+pub(super) fn generated(config: &dyn Generator, seed: u64) -> Vec<Arrival> {
     run(&mut *workload(config, seed).unwrap(), |_| 1)
 }
 

@@ -16,6 +16,11 @@ pub(crate) fn shared_text(index: u64, len: u32) -> TokenRuns {
     TokenRuns::from_run(index * TEXT_TOKENS, len)
 }
 
+/// The placeholders of an image: those of all images are the same.
+pub(crate) fn placeholders(len: u32) -> TokenRuns {
+    shared_text(MAX_SHARED_TEXTS + 1, len)
+}
+
 /// The first token id that session `index` has for itself, when no session has more than so many.
 ///
 /// Who hands a session's ids out one after the other keeps its conversation to few runs.

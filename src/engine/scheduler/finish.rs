@@ -25,7 +25,8 @@ impl Scheduler {
             }
             leaving.push(slot);
             if request_status == RequestStatus::Running {
-                self.running.retain(|&other| other != slot);
+                self.running.retain(|other| other.slot != slot);
+                self.settle(slot);
             } else {
                 self.remove_from_waiting(slot);
             }

@@ -1,7 +1,7 @@
 //! What is always true of the scheduler between two calls. A debug build checks it after each
 //! `schedule` and `update_from_output`.
 
-use super::{Scheduler, holds_kv_blocks};
+use super::{Running, Scheduler, holds_kv_blocks};
 use crate::engine::request::{Request, RequestStatus};
 use crate::engine::request_table::RequestSlot;
 
@@ -62,7 +62,7 @@ impl Scheduler {
         assert!(self.skipped_waiting.is_empty() && self.skipped_kv_holding.is_empty(), "left out of a queue");
         let mut times_queued = vec![0; self.requests.num_slots()];
         let mut num_deferred = 0;
-        for &slot in &self.running {
+        for &Running { slot, .. } in &self.running {
             times_queued[slot.index()] += 1;
             let request = &self.requests[slot];
             assert_eq!(request.status, RequestStatus::Running, "status of running request {}", request.id);
@@ -154,7 +154,7 @@ mod tests {
     #[should_panic = "2 run, at most 1"]
     fn a_request_too_many_is_found() {
         let mut scheduler = scheduler();
-        scheduler.running.push(RequestSlot(1));
+        scheduler.running.push(Running::listed(RequestSlot(1)));
         scheduler.check_invariants();
     }
 

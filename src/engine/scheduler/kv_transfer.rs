@@ -139,7 +139,7 @@ impl Scheduler {
             .iter()
             .filter(|&slot| self.requests[slot].status == RequestStatus::WaitingForRemoteKvs)
             .collect();
-        let running = self.running.clone();
+        let running: Vec<RequestSlot> = self.running.iter().map(|running| running.slot).collect();
         // Blocks of a load that has not ended are not hashed yet.
         let async_loads = self.update_requests_with_invalid_blocks(&loading, invalid, scheduled, false);
         let sync_loads = self.update_requests_with_invalid_blocks(&running, invalid, scheduled, true);

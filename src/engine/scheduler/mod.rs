@@ -13,6 +13,7 @@ mod output;
 mod preempt;
 mod request_queue;
 mod running;
+mod steady;
 mod update;
 mod waiting;
 
@@ -23,6 +24,7 @@ pub use output::{
     SchedulerOutput, SpecDecodingStats,
 };
 use request_queue::RequestQueue;
+use steady::{Owed, Running};
 use thiserror::Error;
 
 use super::config::{EngineConfig, EngineConfigError, KvLoadFailurePolicy};
@@ -63,13 +65,17 @@ pub struct Scheduler {
     connector: Option<Box<dyn KvConnector>>,
     connector_prefix_cache_stats: PrefixCacheStats,
 
-    running: Vec<RequestSlot>,
+    running: Vec<Running>,
     waiting: RequestQueue,
     /// Waiting requests that hold blocks. Always drained first: one must never sit behind a request
     /// whose failed allocation ends the pass.
     kv_holding_waiting: RequestQueue,
     /// Waiting requests that the pass skipped or that came in blocked (`deferred_waiting`).
     num_deferred: u32,
+    /// Steps of requests that were steady when the step was planned, and are not any more.
+    owed: Vec<Owed>,
+    /// Tokens in a block, where requests can be steady.
+    steady_block_size: Option<u32>,
     finished_req_ids: Vec<u64>,
 
     /// Requests still prefilling after the step in flight, or loading (`_inflight_prefills`).
@@ -139,6 +145,8 @@ impl Scheduler {
             waiting: RequestQueue::new(config.policy),
             kv_holding_waiting: RequestQueue::new(config.policy),
             num_deferred: 0,
+            owed: Vec::new(),
+            steady_block_size: steady::block_size(&config, connector.is_some()),
             finished_req_ids: Vec::new(),
             inflight_prefills: Vec::new(),
             finished_recving_kv_req_ids: Vec::new(),
@@ -186,9 +194,10 @@ impl Scheduler {
         (self.kv_cache_manager.block_pool_mut(), self.hasher.as_ref())
     }
 
-    /// The running requests in order.
+    /// The running requests in order. Of those with a [`NewRequest::known_output`] the counts of tokens
+    /// can lie some steps back.
     pub fn running(&self) -> impl ExactSizeIterator<Item = &Request> + '_ {
-        self.running.iter().map(|&slot| &self.requests[slot])
+        self.running.iter().map(|running| &self.requests[running.slot])
     }
 
     /// The waiting requests that hold no blocks, in the order of the policy.
@@ -285,10 +294,11 @@ impl Scheduler {
                 connector.on_scheduled(&self.requests[entry.slot], num_computed_tokens);
             }
         }
-        if self.defer_block_free && output.total_num_scheduled_tokens > 0 {
+        if output.total_num_scheduled_tokens > 0 {
             self.sched_step_seq += 1;
         }
         self.update_after_schedule(output);
+        self.find_steady(output);
         self.debug_check_invariants();
     }
 
@@ -354,7 +364,8 @@ impl Scheduler {
     ) -> bool {
         if reset_running_requests {
             // From the back, so that they stand in order at the front of the queue.
-            while let Some(slot) = self.running.pop() {
+            while let Some(Running { slot, .. }) = self.running.pop() {
+                self.settle(slot);
                 preempted.push(self.requests[slot].id);
                 // They may resume in the same step, before their output in flight is back.
                 self.preempt_request(slot, true);

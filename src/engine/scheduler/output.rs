@@ -46,8 +46,13 @@ pub(super) struct StepShare {
 /// steps do not allocate.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerOutput {
-    /// In the order in which tokens were given out: running requests, then admitted ones.
+    /// In the order in which tokens were given out: running requests, then admitted ones. All but the
+    /// steady ones.
     pub scheduled: Vec<ScheduledRequest>,
+    /// Running requests that are not listed: each computes one token and samples the next.
+    pub num_steady: u32,
+    /// Their known tokens up to the computed one, added up.
+    pub steady_known_tokens: u64,
     pub total_num_scheduled_tokens: u32,
     /// Ids of requests preempted by this call, in order.
     pub preempted: Vec<u64>,
@@ -66,6 +71,8 @@ pub struct SchedulerOutput {
 impl SchedulerOutput {
     pub(super) fn clear(&mut self) {
         self.scheduled.clear();
+        self.num_steady = 0;
+        self.steady_known_tokens = 0;
         self.total_num_scheduled_tokens = 0;
         self.preempted.clear();
         self.finished.clear();
@@ -101,7 +108,22 @@ impl SchedulerOutput {
         });
     }
 
-    /// Takes a request out again that was preempted in the same call; returns its tokens.
+    /// Counts a steady request in; see [`Self::steady_known_tokens`].
+    #[inline]
+    pub(super) fn push_steady(&mut self, known_tokens: u64) {
+        self.num_steady += 1;
+        self.steady_known_tokens += known_tokens;
+        self.total_num_scheduled_tokens += 1;
+    }
+
+    /// Takes a steady request out again that was preempted in the same call.
+    pub(super) fn retract_steady(&mut self, known_tokens: u64) {
+        self.num_steady -= 1;
+        self.steady_known_tokens -= known_tokens;
+        self.total_num_scheduled_tokens -= 1;
+    }
+
+    /// Takes a listed request out again that was preempted in the same call; returns its tokens.
     pub(super) fn retract(&mut self, slot: RequestSlot) -> Option<u32> {
         let at = self.scheduled.iter().position(|entry| entry.slot == slot)?;
         let num_tokens = self.scheduled.remove(at).num_tokens;

@@ -2,7 +2,7 @@
 //! run out.
 
 use super::output::StepShare;
-use super::{Pass, ScheduledKind, Scheduler, SchedulerOutput};
+use super::{Pass, Running, ScheduledKind, Scheduler, SchedulerOutput};
 use crate::engine::config::SchedulingPolicy;
 use crate::engine::kv_cache::AllocateSlots;
 use crate::engine::request_table::RequestSlot;
@@ -17,9 +17,17 @@ enum Allocation {
 
 impl Scheduler {
     pub(super) fn schedule_running(&mut self, pass: &mut Pass, output: &mut SchedulerOutput) {
+        let step = self.sched_step_seq + 1;
         let mut req_index = 0;
         while req_index < self.running.len() && pass.token_budget > 0 {
-            let slot = self.running[req_index];
+            let Running { slot, listed_from, .. } = self.running[req_index];
+            if listed_from > step {
+                output.push_steady(self.running[req_index].known_tokens(step));
+                pass.token_budget -= 1;
+                req_index += 1;
+                continue;
+            }
+            self.settle(slot);
             let num_new_tokens = self.num_new_running_tokens(slot, pass);
             if num_new_tokens == 0 {
                 req_index += 1;
@@ -45,6 +53,11 @@ impl Scheduler {
                 num_draft_tokens,
             };
             output.push(slot, request, &share, self.kv_cache_manager.new_blocks());
+        }
+        // The budget is spent: nobody behind goes on by itself.
+        for at in req_index..self.running.len() {
+            self.running[at].listed_from = 0;
+            self.settle(self.running[at].slot);
         }
     }
 
@@ -91,15 +104,22 @@ impl Scheduler {
                 return Allocation::Failed;
             }
             let Some(victim_index) = self.lowest_priority_running() else { return Allocation::Failed };
-            let victim = self.running[victim_index];
+            let place = self.running[victim_index];
+            let victim = place.slot;
             if !self.request_blocks_can_be_freed(victim) {
                 // Its blocks would not come free in time.
                 return Allocation::Failed;
             }
             self.running.remove(victim_index);
+            let step = self.sched_step_seq + 1;
             if victim_index < *req_index {
                 *req_index -= 1;
+                if place.listed_from > step {
+                    output.retract_steady(place.known_tokens(step));
+                    pass.token_budget += 1;
+                }
             }
+            self.settle(victim);
             if let Some(num_tokens) = output.retract(victim) {
                 pass.token_budget += num_tokens;
             }
@@ -119,13 +139,13 @@ impl Scheduler {
         match self.config.policy {
             SchedulingPolicy::Fcfs => self.running.len().checked_sub(1),
             SchedulingPolicy::Priority => {
-                let key = |&slot: &RequestSlot| {
-                    let request = &self.requests[slot];
+                let key = |running: &Running| {
+                    let request = &self.requests[running.slot];
                     (request.priority, request.arrival_time)
                 };
                 // The first of equals, as Python's `max` takes it.
                 let lowest = self.running.iter().map(key).max()?;
-                self.running.iter().position(|slot| key(slot) == lowest)
+                self.running.iter().position(|running| key(running) == lowest)
             }
         }
     }

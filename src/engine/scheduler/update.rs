@@ -15,7 +15,7 @@ impl Scheduler {
         outputs: &mut EngineCoreOutputs,
     ) {
         outputs.clear();
-        if self.defer_block_free && scheduled.total_num_scheduled_tokens > 0 {
+        if scheduled.total_num_scheduled_tokens > 0 {
             self.processed_step_seq += 1;
             self.drain_deferred_frees();
         }
@@ -25,13 +25,8 @@ impl Scheduler {
         };
         for (at, entry) in scheduled.scheduled.iter().enumerate() {
             let Some(request) = self.requests.get_mut(entry.slot, entry.id) else { continue };
-            request.num_in_flight_tokens -= entry.num_tokens;
             let is_stale = request.num_stale_output_tokens > 0;
-            if is_stale {
-                request.num_stale_output_tokens -= entry.num_tokens;
-            }
-            let dropped = is_stale && request.drop_stale_output;
-            if dropped || request.status.is_finished() || failed_loads.contains(&entry.id) {
+            if !take_from_flight(request, entry.num_tokens) || failed_loads.contains(&entry.id) {
                 continue;
             }
             let tokens = sampled.tokens(at);
@@ -47,8 +42,9 @@ impl Scheduler {
                 self.take_tokens(entry.slot, tokens, is_stale, outputs);
             }
         }
+        self.take_owed_tokens(outputs);
         if !self.stopped_running.is_empty() {
-            self.running.retain(|slot| !self.stopped_running.contains(slot));
+            self.running.retain(|running| !self.stopped_running.contains(&running.slot));
             self.stopped_running.clear();
         }
         if !failed_loads.is_empty() && !self.recompute_kv_load_failures() {
@@ -72,7 +68,7 @@ impl Scheduler {
     }
 
     /// Gives a request its new tokens, up to one that stops it.
-    fn take_tokens(
+    pub(super) fn take_tokens(
         &mut self,
         slot: RequestSlot,
         tokens: &[u64],
@@ -126,6 +122,16 @@ impl Scheduler {
             self.free_request(slot, false, &mut outputs.finished);
         }
     }
+}
+
+/// Counts tokens as back from the GPU; false if what was sampled after them is not wanted any more.
+pub(super) fn take_from_flight(request: &mut Request, num_tokens: u32) -> bool {
+    request.num_in_flight_tokens -= num_tokens;
+    let is_stale = request.num_stale_output_tokens > 0;
+    if is_stale {
+        request.num_stale_output_tokens -= num_tokens;
+    }
+    !(is_stale && request.drop_stale_output || request.status.is_finished())
 }
 
 /// Takes rejected drafts back from the counts that took them as computed.

@@ -2,7 +2,7 @@
 //! cache and in the connector's store.
 
 use super::output::StepShare;
-use super::{Pass, RequestQueue, ScheduledKind, Scheduler, SchedulerOutput, holds_kv_blocks};
+use super::{Pass, RequestQueue, Running, ScheduledKind, Scheduler, SchedulerOutput, holds_kv_blocks};
 use crate::engine::connector::ExternalMatch;
 use crate::engine::kv_cache::{AllocateSlots, PrefixCacheHit};
 use crate::engine::request::RequestStatus;
@@ -33,7 +33,7 @@ impl Scheduler {
     pub(super) fn schedule_waiting(&mut self, pass: &mut Pass, output: &mut SchedulerOutput) {
         self.scheduled_loras.clear();
         if self.config.max_loras.is_some() {
-            for &slot in &self.running {
+            for &Running { slot, .. } in &self.running {
                 if let Some(lora) = self.requests[slot].has_lora().filter(|&id| id > 0)
                     && !self.scheduled_loras.contains(&lora)
                 {
@@ -167,7 +167,7 @@ impl Scheduler {
         }
         self.queue_mut(from_holding).pop_request();
         self.undefer(slot);
-        self.running.push(slot);
+        self.running.push(Running::listed(slot));
         if let Some(lora) = self.requests[slot].has_lora()
             && self.config.max_loras.is_some()
             && !self.scheduled_loras.contains(&lora)

@@ -2,10 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::images::ImagesConfig;
 use crate::workload::distribution::MAX_LENGTH_TOKENS;
 use crate::workload::generator::Generator;
 use crate::workload::token_ids::MAX_SHARED_TEXTS;
-use crate::workload::{ArrivalProcess, ConfigError, Distribution, require, zipf};
+use crate::workload::{ArrivalProcess, ConfigError, Distribution, WaitsFor, require, zipf};
+
+/// With a patience of 0 s all retries come at the same time.
+const MAX_RETRIES: u32 = 1_000;
 
 /// Users who open chat sessions independently of each other, and in a session wait for each answer
 /// before they write on.
@@ -38,6 +42,23 @@ pub struct ChatConfig {
     /// A session ends when with the next message and its answer it would be longer than this. One
     /// whose first turn is too long sends nothing.
     pub max_context_tokens: u32,
+    /// Users wait for ever if left out.
+    #[serde(default)]
+    pub abandonment: Option<AbandonmentConfig>,
+}
+
+/// Users who go away when an answer takes too long; the server then aborts the request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AbandonmentConfig {
+    /// From the message until its user gives up, drawn anew for each message.
+    pub patience_s: Distribution,
+    #[serde(default)]
+    pub waits_for: WaitsFor,
+    /// So many times the user sends the message again, at once and with the same patience. Then the
+    /// session ends.
+    #[serde(default)]
+    pub max_retries: u32,
 }
 
 /// A group of users whose sessions all start with the same system prompt.
@@ -69,6 +90,13 @@ pub struct TenantConfig {
     /// Examples that follow the system prompt.
     #[serde(default)]
     pub few_shot: Option<FewShotConfig>,
+    /// Images that come with messages; none if left out.
+    #[serde(default)]
+    pub images: Option<ImagesConfig>,
+    /// Prompts are sent as embeddings that the client makes of the whole conversation, answers
+    /// included (`prompt_embeds` of a completion).
+    #[serde(default)]
+    pub prompt_embeds: bool,
 }
 
 /// Sets of examples, of which a session's prompts contain one.
@@ -102,6 +130,14 @@ impl ChatConfig {
             counts.validate_count().map_err(|error| error.within(name))?;
         }
         self.think_time_s.validate_time().map_err(|error| error.within("think_time_s"))?;
+        if let Some(abandonment) = &self.abandonment {
+            let error = |error: ConfigError| error.within("abandonment.patience_s");
+            abandonment.patience_s.validate_time().map_err(error)?;
+            if abandonment.max_retries > MAX_RETRIES {
+                let expected = format!("a whole number from 0 to {MAX_RETRIES}");
+                return Err(ConfigError::new("abandonment.max_retries", abandonment.max_retries, expected));
+            }
+        }
         if !(1..=MAX_LENGTH_TOKENS).contains(&self.max_context_tokens) {
             let expected = format!("a whole number from 1 to {MAX_LENGTH_TOKENS}");
             return Err(ConfigError::new("max_context_tokens", self.max_context_tokens, expected));
@@ -127,6 +163,11 @@ impl ChatConfig {
         if self.tenants.is_empty() {
             return Err(ConfigError::new("tenants", "none", "at least one"));
         }
+        let few_shot_prefixes =
+            self.tenants.iter().filter_map(|tenant| Some(tenant.few_shot.as_ref()?.num_prefixes));
+        let texts = few_shot_prefixes.fold(self.tenants.len() as u64, u64::saturating_add);
+        let expected = format!("at most {MAX_SHARED_TEXTS} system prompts and few-shot prefixes");
+        require(texts <= MAX_SHARED_TEXTS, "tenants", texts, expected)?;
         let turn_tokens =
             u64::from(self.message_tokens.count_bounds().0) + u64::from(self.answer_tokens.count_bounds().0);
         for (index, tenant) in self.tenants.iter().enumerate() {
@@ -151,6 +192,13 @@ impl ChatConfig {
             if let Some(few_shot) = &tenant.few_shot {
                 few_shot.validate().map_err(|error| error.within(&format!("tenants[{index}].few_shot")))?;
             }
+            if let Some(images) = &tenant.images {
+                images.validate().map_err(|error| error.within(&format!("tenants[{index}].images")))?;
+                if tenant.prompt_embeds {
+                    let expected = "no `images` beside it: embeddings are a prompt without images";
+                    return error("prompt_embeds", "true".into(), expected.into());
+                }
+            }
             let left = u64::from(self.max_context_tokens).checked_sub(turn_tokens);
             if left.is_none_or(|left| u64::from(tenant.system_prompt_tokens) > left) {
                 let expected = format!(
@@ -167,8 +215,8 @@ impl ChatConfig {
 
 impl FewShotConfig {
     fn validate(&self) -> Result<(), ConfigError> {
-        let valid = (1..=MAX_SHARED_TEXTS / 100).contains(&self.num_prefixes);
-        let expected = format!("a whole number from 1 to {}", MAX_SHARED_TEXTS / 100);
+        let valid = (1..=MAX_SHARED_TEXTS).contains(&self.num_prefixes);
+        let expected = format!("a whole number from 1 to {MAX_SHARED_TEXTS}");
         require(valid, "num_prefixes", self.num_prefixes, expected)?;
         self.prefix_tokens.validate_count().map_err(|error| error.within("prefix_tokens"))?;
         zipf::validate("zipf_exponent", self.zipf_exponent)?;

@@ -1,17 +1,19 @@
 //! Generated chat traffic: sessions of several turns, closed-loop.
 //!
 //! The next prompt of a session is the whole conversation so far and a new message, and it arrives
-//! a think time after the last answer ended. Sessions of a tenant share its system prompt and may
-//! share few-shot examples after it; nothing else is shared.
+//! a think time after the last answer ended. Sessions of a tenant share its system prompt, one of its
+//! sets of few-shot examples, and its popular images; nothing else is shared.
 
 mod config;
+mod images;
 mod session;
 #[cfg(test)]
 mod tests;
 
 use rand::RngExt;
 
-pub use config::{ChatConfig, FewShotConfig, TenantConfig};
+pub use config::{AbandonmentConfig, ChatConfig, FewShotConfig, TenantConfig};
+pub use images::{ImagePoolConfig, ImagesConfig};
 use session::Session;
 
 use super::distribution::pick_weighted;
@@ -22,7 +24,8 @@ use super::starts::{Starts, StartsConfig};
 use super::token_ids::shared_text;
 use super::zipf::Zipf;
 use super::{ConfigError, RequestSpec, Workload, WorkloadError, rng};
-use crate::prompt::{LoraRequest, PromptExtras, TokenRuns};
+use crate::prompt::{LoraRequest, PromptEmbeds, PromptExtras, TokenRuns};
+use crate::units::SimTime;
 
 impl Generator for ChatConfig {
     fn starts(&self) -> StartsConfig<'_> {
@@ -66,17 +69,26 @@ struct Chat {
 }
 
 impl Chat {
-    /// What a tenant's requests carry beside their tokens.
-    fn extras(&self, tenant: u32) -> PromptExtras {
+    /// A prompt as the engine gets it: its tokens, and what it carries beside them.
+    fn prompt(&self, session: &Session) -> (TokenRuns, PromptExtras) {
         let tenants = &self.config.tenants;
-        let own = &tenants[tenant as usize];
+        let own = &tenants[session.tenant as usize];
         let lora = own.lora.as_ref().map(|name| {
             let first = tenants.iter().position(|other| other.lora.as_ref() == Some(name));
             // Ids count from 1; the path stands for the adapter's files.
             let id = first.unwrap_or_default() as u64 + 1;
             LoraRequest { name: name.clone(), id, path: format!("/adapters/{name}") }
         });
-        PromptExtras { lora, cache_salt: own.cache_salt.clone(), ..PromptExtras::default() }
+        let text = session.conversation.prompt();
+        let extras = PromptExtras {
+            lora,
+            mm: session.images.clone(),
+            cache_salt: own.cache_salt.clone(),
+            prompt_embeds: own.prompt_embeds.then(|| PromptEmbeds::OfTokens(text.clone())),
+        };
+        // To the engine a prompt of embeddings has token 0 everywhere.
+        let tokens = if own.prompt_embeds { (0..text.len()).map(|_| 0).collect() } else { text.clone() };
+        (tokens, extras)
     }
 
     /// What a session begins with before its first message: the system prompt of its tenant, and
@@ -105,24 +117,33 @@ impl Traffic for Chat {
         let mut rng = rng::stream(self.seed, "chat session", index);
         let weights = self.config.tenants.iter().map(|tenant| tenant.weight);
         let tenant = pick_weighted(weights, rng.random()) as u32;
-        Ok(Session::open(&self.config, index, tenant, self.beginning(index, tenant), rng))
+        let beginning = self.beginning(index, tenant);
+        Ok(Session::open(&self.config, self.seed, index, tenant, beginning, rng))
     }
 
     fn request(&self, session: &Session) -> RequestSpec {
         let tenant = &self.config.tenants[session.tenant as usize];
+        let (prompt, extras) = self.prompt(session);
         RequestSpec {
-            extras: self.extras(session.tenant),
+            extras,
             priority: tenant.priority,
             skip_reading_prefix_cache: tenant.prompt_logprobs,
+            patience: session.patience,
             tenant: session.tenant,
             turn: session.turn,
-            ..RequestSpec::plain(session.conversation.prompt().clone(), session.answer())
+            ..RequestSpec::plain(prompt, session.answer())
         }
     }
 
     fn answered(&mut self, session: Session, next: &mut Vec<Next<Session>>) {
         if let Some((think_time, session)) = session.go_on(&self.config) {
             next.push(Next::only(think_time, session));
+        }
+    }
+
+    fn aborted(&mut self, session: Session, next: &mut Vec<Next<Session>>) {
+        if let Some(session) = session.give_up(&self.config) {
+            next.push(Next::only(SimTime::ZERO, session));
         }
     }
 

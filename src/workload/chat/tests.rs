@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::units::SimTime;
-use crate::workload::testing::{arrivals, by_session, run, workload};
-use crate::workload::{Arrival, ArrivalProcess, Distribution, Workload};
+use crate::workload::testing::{generated, by_session, run, workload};
+use crate::workload::{Arrival, ArrivalProcess, Distribution, WaitsFor, Workload};
 
 fn chat(config: &ChatConfig, seed: u64) -> Box<dyn Workload> {
     workload(config, seed).unwrap()
@@ -24,6 +24,8 @@ fn tenant(name: &str, weight: f64, system_prompt_tokens: u32) -> TenantConfig {
         lora: None,
         shares_system_prompt_with: None,
         few_shot: None,
+        images: None,
+        prompt_embeds: false,
     }
 }
 
@@ -40,6 +42,7 @@ fn busy() -> ChatConfig {
         answer_tokens: lognormal(200.0),
         think_time_s: Distribution::Exponential { mean: 6.0, min: Some(0.5), max: None },
         max_context_tokens: 4096,
+        abandonment: None,
     }
 }
 
@@ -79,7 +82,7 @@ fn a_turn_holds_the_conversation_so_far_and_comes_a_think_time_after_the_answer(
 
 #[test]
 fn a_session_ends_when_the_next_turn_would_exceed_the_context() {
-    let turns = |max_context_tokens| arrivals(&ChatConfig { max_context_tokens, ..exact() }, 1).len();
+    let turns = |max_context_tokens| generated(&ChatConfig { max_context_tokens, ..exact() }, 1).len();
     assert_eq!((turns(190), turns(189), turns(160), turns(159), turns(130)), (3, 2, 2, 1, 1));
 }
 
@@ -101,7 +104,7 @@ fn the_next_turn_can_come_before_a_known_arrival() {
 #[test]
 fn duration_bounds_the_starts_of_sessions() {
     let config = ChatConfig { num_sessions: None, duration_s: Some(4.0), ..exact() };
-    let arrivals = arrivals(&config, 1);
+    let arrivals = generated(&config, 1);
     let sessions = by_session(&arrivals);
     assert_eq!(sessions.len(), 4);
     assert!(sessions.values().all(|turns| turns.len() == 3));
@@ -115,7 +118,7 @@ fn tenants_get_their_share_and_their_system_prompt() {
         max_context_tokens: 100_000,
         ..busy()
     };
-    let arrivals = arrivals(&config, 1);
+    let arrivals = generated(&config, 1);
     let shop: Vec<_> = arrivals.iter().filter(|arrival| arrival.request.tenant == 0).collect();
     // 5 standard errors of a share of 0.75 in 10,000 are 0.0217.
     assert!((shop.len() as f64 / 10_000.0 - 0.75).abs() < 0.0217);
@@ -220,7 +223,7 @@ proptest! {
     #[test]
     fn sessions_share_their_tenants_system_prompt_and_no_other_token(seed: u64) {
         let mut own: Vec<(u64, u64)> = Vec::new();
-        let arrivals = arrivals(&busy(), seed);
+        let arrivals = generated(&busy(), seed);
         for turns in by_session(&arrivals).values() {
             let last = &turns[turns.len() - 1].request;
             let (system_prompt, rest) = last.prompt.runs().split_first().unwrap();
@@ -230,5 +233,89 @@ proptest! {
         }
         own.sort_unstable();
         prop_assert!(own.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+    }
+}
+
+/// What a session does whose every request is aborted when its patience ends.
+fn abort_all(config: ChatConfig) -> Vec<Arrival> {
+    let mut chat = chat(&config, 1);
+    let mut arrivals = Vec::new();
+    while let Some(arrival) = chat.next().unwrap() {
+        let at = arrival.at + arrival.request.patience.unwrap().lasts;
+        chat.aborted(arrival.request.index, at);
+        arrivals.push(arrival);
+    }
+    arrivals
+}
+
+#[test]
+fn a_user_without_patience_sends_the_message_again_and_then_leaves() {
+    let abandonment = |max_retries| {
+        let patience_s = Distribution::Fixed(4.0);
+        Some(AbandonmentConfig { patience_s, waits_for: WaitsFor::FirstToken, max_retries })
+    };
+    let config = ChatConfig { num_sessions: Some(2), ..exact() };
+    let sent = |max_retries| {
+        abort_all(ChatConfig { abandonment: abandonment(max_retries), ..config.clone() })
+            .iter()
+            .map(|Arrival { at, request }| (at.as_ms_f64(), request.session.unwrap(), request.turn))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sent(0), [(0.0, 0, 0), (1000.0, 1, 0)]);
+    assert_eq!(sent(1), [(0.0, 0, 0), (1000.0, 1, 0), (4000.0, 0, 0), (5000.0, 1, 0)]);
+    // The same message, so its prompt and its answer are the same.
+    let again = abort_all(ChatConfig { abandonment: abandonment(1), ..config });
+    assert_eq!(again[0].request.prompt, again[2].request.prompt);
+    assert_eq!(again[0].request.output, again[2].request.output);
+}
+
+#[test]
+fn patience_changes_nothing_of_what_is_said() {
+    let abandonment =
+        AbandonmentConfig { patience_s: lognormal(5.0), waits_for: WaitsFor::LastToken, max_retries: 0 };
+    let patient = generated(&busy(), 3);
+    let config = ChatConfig { abandonment: Some(abandonment), ..busy() };
+    let mut impatient = generated(&config, 3);
+    let drawn: std::collections::BTreeSet<_> =
+        impatient.iter_mut().map(|arrival| arrival.request.patience.take().unwrap().lasts).collect();
+    assert_eq!(drawn.len(), impatient.len());
+    assert_eq!(impatient, patient);
+}
+
+#[test]
+fn images_stand_before_the_text_of_their_message() {
+    let mut config = exact();
+    config.tenants[0].images = Some(ImagesConfig {
+        share_of_messages: 1.0,
+        images_per_message: Distribution::Fixed(2.0),
+        tokens: Distribution::Fixed(30.0),
+        pool: None,
+    });
+    let arrivals = generated(&config, 1);
+    // System prompt 100, two images, message 10; answer 20; two images, message 10; ...
+    let offsets = |request: &RequestSpec| {
+        request.extras.mm.iter().map(|item| (item.offset_tokens, item.length_tokens)).collect::<Vec<_>>()
+    };
+    assert_eq!(arrivals.len(), 3);
+    assert_eq!(offsets(&arrivals[0].request), [(100, 30), (130, 30)]);
+    assert_eq!(offsets(&arrivals[1].request), [(100, 30), (130, 30), (190, 30), (220, 30)]);
+    assert_eq!(arrivals[1].request.prompt.len(), 260);
+    // Placeholders are the same tokens in all images; the text is that of the session.
+    let prompt = &arrivals[0].request.prompt;
+    assert_eq!(prompt.get(100), prompt.get(130));
+    let plain = generated(&exact(), 1);
+    assert!(prompt.ids(160, 170).eq(plain[0].request.prompt.ids(100, 110)));
+}
+
+#[test]
+fn embeddings_are_a_prompt_of_zeros_whose_rows_tell_texts_apart() {
+    let mut config = exact();
+    config.tenants[0].prompt_embeds = true;
+    let arrivals = generated(&config, 1);
+    let plain = generated(&exact(), 1);
+    for (Arrival { request, .. }, text) in arrivals.iter().zip(&plain) {
+        assert!(request.prompt.ids(0, request.prompt.len()).all(|id| id == 0));
+        assert_eq!(request.prompt.len(), text.request.prompt.len());
+        assert_eq!(request.extras.prompt_embeds, Some(PromptEmbeds::OfTokens(text.request.prompt.clone())));
     }
 }

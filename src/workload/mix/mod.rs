@@ -13,7 +13,7 @@ pub use config::{MixConfig, PartConfig};
 use super::generator::Open;
 use super::token_ids::in_part;
 use super::{Arrival, ConfigError, RequestSpec, Workload, WorkloadConfig, WorkloadError, rng};
-use crate::prompt::PromptExtras;
+use crate::prompt::{PromptEmbeds, PromptExtras};
 use crate::units::SimTime;
 
 /// The workload of a [`MixConfig`].
@@ -95,8 +95,17 @@ impl Mix {
         let moved = |tokens| {
             in_part(tokens, index).ok_or_else(|| WorkloadError::TokenIds { part: part.name.clone() })
         };
-        let (prompt, output) = (moved(&request.prompt)?, moved(&request.output)?);
+        let output = moved(&request.output)?;
         let mut extras: PromptExtras = request.extras;
+        // A prompt of embeddings has token 0 everywhere; it is what they are made of that differs.
+        let prompt = match &mut extras.prompt_embeds {
+            Some(PromptEmbeds::OfTokens(tokens)) => {
+                *tokens = moved(tokens)?;
+                request.prompt
+            }
+            Some(PromptEmbeds::Counting { .. }) => request.prompt,
+            None => moved(&request.prompt)?,
+        };
         if let Some(lora) = &mut extras.lora {
             let next_id = self.loras.len() as u64 + 1;
             lora.id = *self.loras.entry(lora.name.clone()).or_insert(next_id);
@@ -138,6 +147,12 @@ impl Workload for Mix {
     fn finished(&mut self, index: u64, at: SimTime) {
         if let Some((part, own_index)) = self.waiting.remove(&index) {
             self.parts[part].workload.finished(own_index, at);
+        }
+    }
+
+    fn aborted(&mut self, index: u64, at: SimTime) {
+        if let Some((part, own_index)) = self.waiting.remove(&index) {
+            self.parts[part].workload.aborted(own_index, at);
         }
     }
 
