@@ -22,9 +22,8 @@ use crate::simulation::{
     Action, ActionKind, DraftAcceptance, Link, Replica, ReplicaConfig, Simulation, Transfers,
 };
 use crate::units::SimTime;
-
-use crate::workload::trace::{Trace, TraceConfig, decompress};
-use crate::workload::{Recording, Workload, WorkloadConfig};
+use crate::workload::trace::{TraceConfig, TraceInput};
+use crate::workload::{TraceFile, Workload, WorkloadConfig};
 
 /// Where a scenario comes from, and what the command line changes in it.
 #[derive(Clone, Debug, Default)]
@@ -204,35 +203,26 @@ impl Scenario {
 
     fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
         let workload = &self.file.workload;
-        if let WorkloadConfig::Trace(config) = workload {
-            return Ok(Box::new(self.open_trace("workload.trace", config, self.trace_path()?)?));
-        }
-        let section = format!("workload.{}", workload.kind());
         workload.build(self.seed(), &mut |field, config| {
-            let trace = self.open_trace(&format!("{section}.{field}"), config, None)?;
-            Ok(Recording::new(config, trace))
+            self.open_trace(&format!("workload.{}{field}", workload.kind()), config)
         })
     }
 
-    /// Opens the trace at a field, at another path if one is given.
-    fn open_trace(
-        &self,
-        field: &str,
-        config: &TraceConfig,
-        path: Option<PathBuf>,
-    ) -> Result<Trace, ScenarioError> {
-        let path = path.unwrap_or_else(|| self.beside(&config.path));
-        let cannot = |error: std::io::Error| {
+    /// Opens the trace at a field.
+    fn open_trace(&self, field: &str, config: &TraceConfig) -> Result<TraceFile, ScenarioError> {
+        // Only the workload as a whole can be another.
+        let given = self.typed.source.trace.as_ref();
+        let path = given.cloned().unwrap_or_else(|| self.beside(&config.path));
+        let opened = File::open(&path).and_then(TraceInput::new).map_err(|error| {
             let message = format!("cannot read {}: {error}", path.display());
-            let error = match &self.typed.source.trace {
-                Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
+            let error = match given {
+                Some(given) => ScenarioError::new(format!("--trace {}", given.display()), message),
                 None => self.typed.wrong(&format!("{field}.path"), message),
             };
             let or = if field == "workload.trace" { ", or --trace FILE" } else { "" };
             error.hint(format!("give the path of a trace, relative to the scenario{or}"))
-        };
-        let input = decompress(File::open(&path).map_err(cannot)?).map_err(cannot)?;
-        Ok(Trace::new(input, config)?)
+        });
+        Ok(TraceFile { input: opened?, path })
     }
 
     /// A path that is relative to the scenario.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::workload::ConfigError;
+use crate::workload::{ConfigError, WorkloadError};
 
 /// Where a value was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,16 @@ impl ScenarioError {
 impl From<ConfigError> for ScenarioError {
     fn from(error: ConfigError) -> Self {
         Self::new("workload", error)
+    }
+}
+
+/// Of a trace that was opened.
+impl From<WorkloadError> for ScenarioError {
+    fn from(error: WorkloadError) -> Self {
+        match error {
+            WorkloadError::InFile { path, source } => Self::new(path, source),
+            error => Self::new("workload", error),
+        }
     }
 }
 

@@ -9,9 +9,10 @@ use super::mix::{Mix, MixConfig};
 use super::prefix_repetition::PrefixRepetitionConfig;
 use super::rag::RagConfig;
 use super::random::RandomConfig;
+use super::recording::{TraceFile, in_file};
 use super::shared_prefix::SharedPrefixConfig;
-use super::trace::TraceConfig;
-use super::{ConfigError, Workload};
+use super::trace::{Trace, TraceConfig};
+use super::{ConfigError, Workload, WorkloadError};
 
 /// One source of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,17 +101,32 @@ impl WorkloadConfig {
         }
     }
 
-    /// The workload. The same configuration and seed give the same requests; `open` opens the trace
-    /// at a field within the kind.
-    pub fn build<E: From<ConfigError>>(
+    /// The workload. The same configuration and seed give the same requests. `open` opens the file
+    /// of the trace at a field, given as what stands behind the kind: nothing, or
+    /// `.arrival_process.replay`.
+    ///
+    /// # Errors
+    /// Values that are not valid, and traces that cannot be read.
+    pub fn build<E: From<ConfigError> + From<WorkloadError>>(
         &self,
         seed: u64,
         open: &mut Open<'_, E>,
     ) -> Result<Box<dyn Workload>, E> {
         match self.source() {
-            Source::Trace(trace) => Ok(Box::new(open("", trace)?)),
+            Source::Trace(config) => Ok(Box::new(open_trace("", config, open)?)),
             Source::Generator(generator) => generate(generator, seed, open),
             Source::Mix(mix) => Ok(Box::new(Mix::new(mix, seed, open)?)),
         }
     }
+}
+
+/// The trace at a field.
+pub(super) fn open_trace<E: From<ConfigError> + From<WorkloadError>>(
+    field: &str,
+    config: &TraceConfig,
+    open: &mut Open<'_, E>,
+) -> Result<Trace, E> {
+    config.validate()?;
+    let TraceFile { path, input } = open(field, config)?;
+    Ok(Trace::new(input, config).map_err(|error| in_file(&path, error))?)
 }

@@ -18,6 +18,11 @@ pub enum WorkloadError {
         found: String,
         expected: String,
     },
+    /// Nothing in the beginning of a trace tells its format.
+    #[error(
+        "cannot tell the format of a trace that begins with {found}; give one: `format: ...` with {formats}"
+    )]
+    UnknownFormat { found: String, formats: String },
     #[error("line {line}: cannot read the trace: {source}")]
     Read { line: u64, source: io::Error },
     /// An error of a trace that is not the whole workload, so that the caller does not know it.

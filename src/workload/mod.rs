@@ -35,7 +35,7 @@ pub use config::WorkloadConfig;
 pub use distribution::{Bin, Distribution};
 pub(crate) use error::require;
 pub use error::{ConfigError, WorkloadError};
-pub use recording::Recording;
+pub use recording::TraceFile;
 
 use crate::units::SimTime;
 

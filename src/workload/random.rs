@@ -126,7 +126,7 @@ impl Generator for RandomConfig {
     }
 
     fn recorded_lengths(&self) -> Option<(&'static str, &TraceConfig)> {
-        self.lengths.as_ref().map(|lengths| ("lengths.trace", &lengths.trace))
+        self.lengths.as_ref().map(|lengths| (".lengths.trace", &lengths.trace))
     }
 
     fn workload(&self, seed: u64, starts: Starts, recording: Option<Recording>) -> Box<dyn Workload> {
@@ -174,13 +174,13 @@ impl Requests for Random {
         let mut rng = rng::stream(self.seed, "random request", index);
         let (input, output) = match &mut self.lengths {
             Lengths::Laws { input, output } => (input.sample_count(&mut rng), output.sample_count(&mut rng)),
-            Lengths::InOrder(recording) => match recording.next_row()? {
-                Some(row) => (row.input_tokens, row.output_tokens),
+            Lengths::InOrder(recording) => match recording.next_lengths()? {
+                Some(lengths) => lengths,
                 None => return Ok(None),
             },
             Lengths::Drawn { recording, pairs } => {
-                while let Some(row) = recording.next_row()? {
-                    pairs.push((row.input_tokens, row.output_tokens));
+                while let Some(lengths) = recording.next_lengths()? {
+                    pairs.push(lengths);
                 }
                 if pairs.is_empty() {
                     return Ok(None);

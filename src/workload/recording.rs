@@ -1,64 +1,72 @@
 //! A trace of which a generator takes times or lengths.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::trace::{Trace, TraceConfig};
-use super::{Arrival, Workload, WorkloadError};
+use super::WorkloadError;
+use super::trace::{TraceConfig, TraceInput, TraceReader, TraceRequest, open};
 use crate::units::SimTime;
 
-/// An opened trace that names its file in errors.
-pub struct Recording {
-    path: PathBuf,
-    trace: Trace,
+/// The file of a trace, opened.
+pub struct TraceFile {
+    /// For messages.
+    pub path: PathBuf,
+    pub input: TraceInput,
 }
 
-/// What is used of a recorded request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RecordedRequest {
-    pub at: SimTime,
-    pub input_tokens: u32,
-    pub output_tokens: u32,
+/// An open trace that names its file in errors.
+pub(super) struct Recording {
+    path: PathBuf,
+    reader: Box<dyn TraceReader>,
+    requests_left: u64,
+    rate_scale: f64,
+    last_at: SimTime,
 }
 
 impl Recording {
-    /// `trace` is what [`Trace::new`] made of `config`.
-    pub fn new(config: &TraceConfig, trace: Trace) -> Self {
-        Self { path: config.path.clone(), trace }
+    /// The requests of `input`, the content of the file.
+    pub fn new(input: TraceInput, config: &TraceConfig) -> Result<Self, WorkloadError> {
+        let (_, reader) =
+            open(input, &config.read_options()).map_err(|error| in_file(&config.path, error))?;
+        Ok(Self {
+            path: config.path.clone(),
+            reader,
+            requests_left: config.max_requests.unwrap_or(u64::MAX),
+            rate_scale: config.rate_scale,
+            last_at: SimTime::ZERO,
+        })
     }
 
-    pub(super) fn next_row(&mut self) -> Result<Option<RecordedRequest>, WorkloadError> {
-        let recorded = |Arrival { at, request }: Arrival| RecordedRequest {
-            at,
-            input_tokens: request.prompt.len(),
-            output_tokens: request.output.len(),
+    /// When the next request was sent, at the scaled rate; `None` at the end.
+    pub fn next_time(&mut self) -> Result<Option<SimTime>, WorkloadError> {
+        let Some(request) = self.next_request()? else { return Ok(None) };
+        let wrong = |found: String, expected: String| {
+            let field = Some(self.reader.time_field());
+            Err(in_file(&self.path, WorkloadError::Row { line: request.line, field, found, expected }))
         };
-        Ok(self.next()?.map(recorded))
+        let Some(at) = request.at else { return wrong("nothing".into(), "a time".into()) };
+        if at < self.last_at {
+            let expected = format!("at least {}, the time of the row before; sort the rows", self.last_at);
+            return wrong(at.to_string(), expected);
+        }
+        self.last_at = at;
+        Ok(Some(SimTime((at.as_ns() as f64 / self.rate_scale).round() as u64)))
     }
 
-    fn in_file(&self, error: WorkloadError) -> WorkloadError {
-        WorkloadError::InFile { path: self.path.clone(), source: Box::new(error) }
+    /// How long prompt and answer of the next request were; `None` at the end.
+    pub fn next_lengths(&mut self) -> Result<Option<(u32, u32)>, WorkloadError> {
+        Ok(self.next_request()?.map(|request| (request.prompt.len(), request.output.len())))
+    }
+
+    fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {
+        if self.requests_left == 0 {
+            return Ok(None);
+        }
+        self.requests_left -= 1;
+        self.reader.next_request().map_err(|error| in_file(&self.path, error))
     }
 }
 
-/// The trace itself, as part of a mix.
-impl Workload for Recording {
-    fn peek(&mut self) -> Result<Option<SimTime>, WorkloadError> {
-        self.trace.peek().map_err(|error| self.in_file(error))
-    }
-
-    fn next(&mut self) -> Result<Option<Arrival>, WorkloadError> {
-        self.trace.next().map_err(|error| self.in_file(error))
-    }
-
-    fn finished(&mut self, index: u64, at: SimTime) {
-        self.trace.finished(index, at);
-    }
-
-    fn aborted(&mut self, index: u64, at: SimTime) {
-        self.trace.aborted(index, at);
-    }
-
-    fn tenants(&self) -> &[String] {
-        self.trace.tenants()
-    }
+/// The error with the name of its file, which the caller does not know.
+pub(super) fn in_file(path: &Path, error: WorkloadError) -> WorkloadError {
+    WorkloadError::InFile { path: path.to_owned(), source: Box::new(error) }
 }

@@ -101,7 +101,7 @@ impl Starts {
         let at = match &mut self.times {
             Times::Law(times) => times.next(),
             Times::Batch(at) => Some(*at),
-            Times::Recorded(recording) => recording.next_row()?.map(|row| row.at),
+            Times::Recorded(recording) => recording.next_time()?,
         };
         let at = at.map(|at| at.max(not_before)).filter(|&at| at < self.until);
         if at.is_some() {

@@ -3,12 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::generator::{Generator, generate};
-use super::{Arrival, ConfigError, Workload};
+use super::{Arrival, ConfigError, Workload, WorkloadError};
 use crate::units::SimTime;
+
+/// Of what names no trace, only the configuration can be wrong.
+struct NoTrace(ConfigError);
+
+impl From<ConfigError> for NoTrace {
+    fn from(error: ConfigError) -> Self {
+        Self(error)
+    }
+}
+
+impl From<WorkloadError> for NoTrace {
+    fn from(error: WorkloadError) -> Self {
+        unreachable!("{error}")
+    }
+}
 
 /// The workload of a configuration that names no trace.
 pub(super) fn workload(config: &dyn Generator, seed: u64) -> Result<Box<dyn Workload>, ConfigError> {
-    generate(config, seed, &mut |field, _| Err(ConfigError::new(field, "a trace", "none")))
+    generate(config, seed, &mut |field, _| Err(ConfigError::new(field, "a trace", "none").into()))
+        .map_err(|NoTrace(error)| error)
 }
 
 /// Runs to the end, the answer to request `index` taking `answer_ns(index)`.

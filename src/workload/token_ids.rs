@@ -1,5 +1,7 @@
 //! Which token ids generated texts have: equal ids are equal tokens, so each text gets its own.
+//! Above them are those of traces that do not tell what was said.
 
+use super::trace::FIRST_UNKNOWN_TOKEN;
 use crate::prompt::TokenRuns;
 
 /// Texts that sessions share have ids below this, those of one session alone from here on.
@@ -28,7 +30,7 @@ pub(crate) fn first_own_token(index: u64, tokens_per_session: u32) -> u64 {
     FIRST_OWN_TOKEN + index * u64::from(tokens_per_session)
 }
 
-/// The ids of a part of a mix: both halves have room for so many in each of 32 parts.
+/// The ids of a part of a mix: each range of ids has room for so many in each of 32 parts.
 const PART_TOKENS: u64 = 1 << 57;
 pub(crate) const MAX_PARTS: usize = (FIRST_OWN_TOKEN / PART_TOKENS) as usize;
 
@@ -37,8 +39,9 @@ pub(crate) const MAX_PARTS: usize = (FIRST_OWN_TOKEN / PART_TOKENS) as usize;
 pub(crate) fn in_part(tokens: &TokenRuns, part: usize) -> Option<TokenRuns> {
     let mut moved = TokenRuns::new();
     for run in tokens.runs() {
-        let first = run.start & (FIRST_OWN_TOKEN - 1);
-        if run.start >= 2 * FIRST_OWN_TOKEN || first + u64::from(run.len) > PART_TOKENS {
+        let ranges = [FIRST_UNKNOWN_TOKEN, FIRST_OWN_TOKEN, 0];
+        let first = ranges.into_iter().find_map(|range| run.start.checked_sub(range))?;
+        if first + u64::from(run.len) > PART_TOKENS {
             return None;
         }
         moved.push_run(run.start + part as u64 * PART_TOKENS, run.len);
@@ -68,7 +71,9 @@ mod tests {
             (PART_TOKENS - 9, false),
             (FIRST_OWN_TOKEN - 5, false),
             (FIRST_OWN_TOKEN + PART_TOKENS, false),
-            (2 * FIRST_OWN_TOKEN, false),
+            (FIRST_UNKNOWN_TOKEN - 10, false),
+            (FIRST_UNKNOWN_TOKEN, true),
+            (u64::MAX - 10, false),
         ] {
             assert_eq!(in_part(&TokenRuns::from_run(start, 10), 3).is_some(), fits, "{start}");
         }

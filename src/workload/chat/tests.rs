@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::units::SimTime;
-use crate::workload::testing::{generated, by_session, run, workload};
+use crate::workload::testing::{by_session, generated, run, workload};
 use crate::workload::{Arrival, ArrivalProcess, Distribution, WaitsFor, Workload};
 
 fn chat(config: &ChatConfig, seed: u64) -> Box<dyn Workload> {

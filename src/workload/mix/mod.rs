@@ -5,12 +5,15 @@ mod config;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
+
 use rand::Rng;
 use rustc_hash::FxHashMap;
 
 pub use config::{MixConfig, PartConfig};
 
 use super::generator::Open;
+use super::recording::in_file;
 use super::token_ids::in_part;
 use super::{Arrival, ConfigError, RequestSpec, Workload, WorkloadConfig, WorkloadError, rng};
 use crate::prompt::{PromptEmbeds, PromptExtras};
@@ -35,10 +38,12 @@ struct Part {
     priority: Option<i32>,
     /// For a trace, which does not know of it.
     until: SimTime,
+    /// Of a trace, which does not name it in its errors.
+    path: Option<PathBuf>,
 }
 
 impl Mix {
-    pub fn new<E: From<ConfigError>>(
+    pub fn new<E: From<ConfigError> + From<WorkloadError>>(
         config: &MixConfig,
         seed: u64,
         open: &mut Open<'_, E>,
@@ -54,26 +59,27 @@ impl Mix {
         for (index, part) in config.parts.iter().enumerate() {
             let seed = rng::stream(seed, &format!("mix part {}", part.name), 0).next_u64();
             let workload = config.workload_of(part);
-            let workload: Box<dyn Workload> = match &*workload {
-                WorkloadConfig::Trace(trace) => {
-                    Box::new(open(&format!("parts[{index}].workload.trace"), trace)?)
-                }
-                generated => generated.build(seed, &mut |field, trace| {
-                    open(&format!("parts[{index}].workload.{}.{field}", generated.kind()), trace)
-                })?,
-            };
+            let kind = workload.kind();
+            let mut path = None;
+            let workload = workload.build(seed, &mut |field, trace| {
+                let file = open(&format!(".parts[{index}].workload.{kind}{field}"), trace)?;
+                path = Some(file.path.clone());
+                Ok(file)
+            })?;
             let first_tenant = mix.tenants.len() as u32;
             match workload.tenants() {
                 [] => mix.tenants.push(part.name.clone()),
                 names => mix.tenants.extend(names.iter().map(|name| format!("{}/{name}", part.name))),
             }
-            let until = config.duration_s.filter(|_| matches!(part.workload, WorkloadConfig::Trace(_)));
+            let is_trace = matches!(part.workload, WorkloadConfig::Trace(_));
+            let until = config.duration_s.filter(|_| is_trace);
             mix.parts.push(Part {
                 name: part.name.clone(),
                 workload,
                 first_tenant,
                 priority: part.priority,
                 until: until.map_or(SimTime::MAX, SimTime::from_secs_f64),
+                path: path.filter(|_| is_trace),
             });
         }
         Ok(mix)
@@ -83,7 +89,11 @@ impl Mix {
     fn next_part(&mut self) -> Result<Option<(SimTime, usize)>, WorkloadError> {
         let mut next = None;
         for (index, part) in self.parts.iter_mut().enumerate() {
-            let at = part.workload.peek()?.filter(|&at| at < part.until);
+            let at = part.workload.peek().map_err(|error| match &part.path {
+                Some(path) => in_file(path, error),
+                None => error,
+            })?;
+            let at = at.filter(|&at| at < part.until);
             next = [next, at.map(|at| (at, index))].into_iter().flatten().min();
         }
         Ok(next)
