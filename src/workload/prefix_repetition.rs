@@ -143,3 +143,73 @@ impl Requests for PrefixRepetition {
         Ok(Some(RequestSpec::plain(prompt, TokenRuns::from_run(first + u64::from(suffix), output))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::workload::testing::{generated, infinite_cache_hits};
+
+    fn config(yaml: &str) -> PrefixRepetitionConfig {
+        serde_yaml::from_str(yaml).unwrap()
+    }
+
+    /// Requests by the first token of their prefix.
+    fn by_prefix(config: &PrefixRepetitionConfig, seed: u64) -> BTreeMap<u64, u32> {
+        let mut counts = BTreeMap::new();
+        for arrival in generated(config, seed) {
+            *counts.entry(arrival.request.prompt.get(0)).or_default() += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn each_prefix_comes_equally_often_and_is_hit_all_but_once() {
+        let config = config(
+            "{requests_per_s: 9, num_requests: 107, num_prefixes: 10, prefix_len: 64, suffix_len: 20, output_len: 3}",
+        );
+        let arrivals = generated(&config, 5);
+        // 107 / 10 rounded down is 10 for each prefix, as in vLLM.
+        assert_eq!(arrivals.len(), 100);
+        assert!(arrivals.iter().all(|a| (a.request.prompt.len(), a.request.output.len()) == (84, 3)));
+        assert_eq!(by_prefix(&config, 5), (0..10).map(|prefix| (prefix << 32, 10)).collect());
+        assert_eq!(infinite_cache_hits(&arrivals), (100 - 10) * 64);
+        // The order is random, and another with another seed.
+        let order =
+            |seed| generated(&config, seed).iter().map(|a| a.request.prompt.get(0)).collect::<Vec<_>>();
+        assert_eq!(order(5), order(5));
+        assert_ne!(order(5), order(6));
+        assert!(!order(5).is_sorted());
+    }
+
+    #[test]
+    fn without_a_number_each_request_draws_its_prefix() {
+        let config = config("{requests_per_s: 100, duration_s: 100, num_prefixes: 4}");
+        let counts = by_prefix(&config, 3);
+        let total: u32 = counts.values().sum();
+        // 5 standard deviations of a Poisson count of 10,000, and of a quarter of them.
+        assert!(total.abs_diff(10_000) < 500, "{total}");
+        assert!(
+            counts.len() == 4 && counts.values().all(|count| count.abs_diff(total / 4) < 217),
+            "{counts:?}"
+        );
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_vllm() {
+        let config = config("{requests_per_s: 1, num_requests: 10}");
+        let arrivals = generated(&config, 1);
+        assert_eq!(by_prefix(&config, 1).len(), 10);
+        assert!(arrivals.iter().all(|a| (a.request.prompt.len(), a.request.output.len()) == (512, 128)));
+    }
+
+    #[test]
+    fn fewer_requests_than_prefixes_are_refused() {
+        let error = Generator::validate(&config("{requests_per_s: 1, num_requests: 9}")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`num_requests`: found 9, expected at least `num_prefixes`, 10, and at most 100000000"
+        );
+    }
+}

@@ -168,3 +168,124 @@ impl Requests for Rag {
         Ok(Some(RequestSpec::plain(prompt, TokenRuns::from_run(first + u64::from(question), answer))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::workload::Arrival;
+    use crate::workload::testing::{generated, infinite_cache_hits};
+
+    fn config(yaml: &str) -> RagConfig {
+        let lengths = "system_prompt_tokens: 20, document_tokens: 100, question_tokens: 9, answer_tokens: 4";
+        serde_yaml::from_str(&format!("{{requests_per_s: 5, {lengths}, {yaml}}}")).unwrap()
+    }
+
+    /// The documents of a prompt, in order, from 0.
+    fn documents(arrival: &Arrival) -> Vec<u64> {
+        let runs = arrival.request.prompt.runs();
+        runs[1..runs.len() - 1].iter().map(|run| (run.start >> 32) - 1).collect()
+    }
+
+    #[test]
+    fn a_prompt_has_its_number_of_different_documents() {
+        let arrivals = generated(
+            &config("num_requests: 200, num_documents: 8, documents_per_request: 5, zipf_exponent: 1.2"),
+            1,
+        );
+        for arrival in &arrivals {
+            assert_eq!(documents(arrival).into_iter().collect::<BTreeSet<_>>().len(), 5);
+            assert_eq!((arrival.request.prompt.len(), arrival.request.output.len()), (20 + 500 + 9, 4));
+        }
+    }
+
+    #[test]
+    fn one_document_a_prompt_is_hit_whenever_it_came_before() {
+        let config =
+            config("num_requests: 300, num_documents: 50, documents_per_request: 1, zipf_exponent: 1");
+        let arrivals = generated(&config, 1);
+        let different: BTreeSet<u64> = arrivals.iter().flat_map(documents).collect();
+        let hits = 299 * 20 + (300 - different.len() as u64) * 100;
+        assert_eq!(infinite_cache_hits(&arrivals), hits);
+        // The expected number of different documents after 300 draws is the sum of
+        // 1 - (1 - p)^300; its variance is below that sum of p' (1 - p').
+        let harmonic: f64 = (1..=50).map(|rank| 1.0 / f64::from(rank)).sum();
+        let seen = |rank: u32| 1.0 - (1.0 - 1.0 / (f64::from(rank) * harmonic)).powi(300);
+        let expected: f64 = (1..=50).map(seen).sum();
+        let deviation = (1..=50).map(|rank| seen(rank) * (1.0 - seen(rank))).sum::<f64>().sqrt();
+        assert!(
+            (different.len() as f64 - expected).abs() < 5.0 * deviation,
+            "{} of {expected}",
+            different.len()
+        );
+    }
+
+    #[test]
+    fn the_first_document_follows_the_law_of_popularity() {
+        let config =
+            config("num_requests: 20000, num_documents: 5, documents_per_request: 2, zipf_exponent: 1");
+        let mut first: BTreeMap<u64, f64> = BTreeMap::new();
+        let mut second_after_first = 0.0;
+        for arrival in generated(&config, 1) {
+            let documents = documents(&arrival);
+            *first.entry(documents[0]).or_default() += 1.0;
+            second_after_first += f64::from(u8::from(documents == [0, 1]));
+        }
+        // 1 + 1/2 + ... + 1/5 = 137/60.
+        for (document, count) in first {
+            let share: f64 = 60.0 / 137.0 / (document + 1) as f64;
+            let error = (20_000.0 * share * (1.0 - share)).sqrt();
+            assert!((count - 20_000.0 * share).abs() < 5.0 * error, "{document}: {count}");
+        }
+        // After the first document, 60/137 of all, the second has 30/137 of the other 77/137.
+        let share: f64 = 60.0 / 137.0 * 30.0 / 77.0;
+        let error = (20_000.0 * share * (1.0 - share)).sqrt();
+        assert!((second_after_first - 20_000.0 * share).abs() < 5.0 * error, "{second_after_first}");
+    }
+
+    #[test]
+    fn order_decides_what_is_hit() {
+        let hits = |order: &str| {
+            let law = "num_requests: 300, num_documents: 30, documents_per_request: 3, zipf_exponent: 1.5";
+            infinite_cache_hits(&generated(&config(&format!("{law}, document_order: {order}")), 1))
+        };
+        // Of 300 prompts with the same documents either way.
+        assert!(hits("popularity") > hits("retrieved"), "{} {}", hits("popularity"), hits("retrieved"));
+    }
+
+    #[test]
+    fn nearly_all_documents_in_a_prompt_are_found_however_rare_some_are() {
+        let config =
+            config("num_requests: 3, num_documents: 30, documents_per_request: 30, zipf_exponent: 10");
+        for arrival in generated(&config, 1) {
+            let mut documents = documents(&arrival);
+            documents.sort_unstable();
+            assert!(documents.into_iter().eq(0..30));
+        }
+    }
+
+    #[test]
+    fn a_document_has_one_length() {
+        let config = RagConfig {
+            document_tokens: Distribution::Uniform { min: 1.0, max: 1_000_000.0 },
+            ..config("num_requests: 100, num_documents: 10, documents_per_request: 2, zipf_exponent: 0")
+        };
+        let mut lengths: BTreeMap<u64, u32> = BTreeMap::new();
+        for arrival in generated(&config, 1) {
+            for run in &arrival.request.prompt.runs()[1..3] {
+                assert_eq!(*lengths.entry(run.start).or_insert(run.len), run.len);
+            }
+        }
+        assert_eq!(lengths.len(), 10);
+    }
+
+    #[test]
+    fn more_documents_a_prompt_than_there_are_are_refused() {
+        let config = config("num_requests: 1, num_documents: 3, documents_per_request: 4, zipf_exponent: 1");
+        assert_eq!(
+            Generator::validate(&config).unwrap_err().to_string(),
+            "`documents_per_request`: found up to 4, expected at most `num_documents`, 3"
+        );
+    }
+}

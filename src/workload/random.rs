@@ -194,3 +194,161 @@ impl Requests for Random {
         Ok(Some(RequestSpec::plain(prompt, TokenRuns::from_run(first + u64::from(input), output))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::SimTime;
+    use crate::workload::testing::{generated, infinite_cache_hits, max_under_way, run, workload};
+    use crate::workload::trace::TraceInput;
+    use crate::workload::{Arrival, TraceFile, WorkloadConfig};
+
+    fn config(yaml: &str) -> RandomConfig {
+        serde_yaml::from_str(yaml).unwrap()
+    }
+
+    #[test]
+    fn fixed_lengths_are_exact_and_only_the_prefix_is_shared() {
+        let config =
+            config("{requests_per_s: 4, num_requests: 50, prefix_len: 96, input_len: 200, output_len: 30}");
+        let arrivals = generated(&config, 7);
+        assert_eq!(arrivals.len(), 50);
+        for arrival in &arrivals {
+            assert_eq!((arrival.request.prompt.len(), arrival.request.output.len()), (296, 30));
+        }
+        assert_eq!(infinite_cache_hits(&arrivals), 49 * 96);
+        assert_eq!(Generator::max_request_tokens(&config), Some(326));
+    }
+
+    #[test]
+    fn the_defaults_and_the_range_ratio_are_those_of_vllm() {
+        let plain = generated(&config("{requests_per_s: 4, num_requests: 3}"), 1);
+        assert!(plain.iter().all(|a| (a.request.prompt.len(), a.request.output.len()) == (1024, 128)));
+
+        // floor(1023 * 0.9) = 920, ceil(1023 * 1.1) = 1126; floor(9 * 0.9) = 8, ceil(9 * 1.1) = 10.
+        let config = config(
+            "{requests_per_s: 4, num_requests: 20000, input_len: 1023, output_len: 9, range_ratio: 0.1}",
+        );
+        let arrivals = generated(&config, 1);
+        let bounds = |lengths: &mut dyn Iterator<Item = u32>| {
+            lengths.fold((u32::MAX, 0), |(min, max), length| (length.min(min), length.max(max)))
+        };
+        assert_eq!(bounds(&mut arrivals.iter().map(|a| a.request.prompt.len())), (920, 1126));
+        assert_eq!(bounds(&mut arrivals.iter().map(|a| a.request.output.len())), (8, 10));
+        // The mean of 207 whole numbers around 1023 has a standard error of 59.8 / sqrt(20000).
+        let mean = arrivals.iter().map(|a| f64::from(a.request.prompt.len())).sum::<f64>() / 20_000.0;
+        assert!((mean - 1023.0).abs() < 5.0 * 59.8 / 20_000.0_f64.sqrt(), "{mean}");
+        assert_eq!(Generator::max_request_tokens(&config), Some(1126 + 10));
+    }
+
+    #[test]
+    fn a_batch_keeps_max_concurrency_busy_until_it_is_done() {
+        let config = config(
+            "{arrival_process: {batch: {at_s: 2}}, num_requests: 40, max_concurrency: 4, input_len: 10, output_len: 1}",
+        );
+        // Answers of different lengths: whenever one ends the next request is sent.
+        let answer_ns = |index| 1_000 * (1 + index * 7 % 5);
+        let arrivals = run(&mut *workload(&config, 1).unwrap(), answer_ns);
+        assert_eq!(arrivals.len(), 40);
+        assert_eq!(max_under_way(&arrivals, answer_ns), 4);
+        assert!(arrivals[..4].iter().all(|a| a.at == SimTime::from_ms(2_000)));
+        let mut ends: Vec<SimTime> =
+            arrivals.iter().map(|a| a.at + SimTime(answer_ns(a.request.index))).collect();
+        ends.sort_unstable();
+        let starts: Vec<SimTime> = arrivals[4..].iter().map(|a| a.at).collect();
+        assert_eq!(starts, ends[..36]);
+    }
+
+    #[test]
+    fn without_a_number_concurrent_users_go_on_for_the_duration() {
+        let config = config(
+            "{arrival_process: {batch: {at_s: 0}}, duration_s: 1, max_concurrency: 3, input_len: 10, output_len: 1}",
+        );
+        // 10 rounds of 3: the one that ends at 1 s brings no other.
+        let arrivals = run(&mut *workload(&config, 1).unwrap(), |_| 100_000_000);
+        assert_eq!(arrivals.len(), 30);
+        assert_eq!(arrivals[29].at, SimTime::from_ms(900));
+    }
+
+    #[test]
+    fn a_rate_waits_for_room_and_then_catches_up() {
+        let config = config(
+            "{requests_per_s: 10, arrival_process: fixed, num_requests: 5, max_concurrency: 1, input_len: 1, output_len: 1}",
+        );
+        // Due at 0, 100, 200, 300, 400 ms; the first takes 250 ms, the others 10 ms.
+        let arrivals =
+            run(
+                &mut *workload(&config, 1).unwrap(),
+                |index| {
+                    if index == 0 { 250_000_000 } else { 10_000_000 }
+                },
+            );
+        let at: Vec<f64> = arrivals.iter().map(|a| a.at.as_ms_f64()).collect();
+        assert_eq!(at, [0.0, 250.0, 260.0, 300.0, 400.0]);
+    }
+
+    /// A trace of three requests at 1, 2 and 4 s.
+    fn recorded(config: &RandomConfig, seed: u64) -> Vec<(f64, u32, u32)> {
+        const TRACE: &str = "\
+{\"timestamp\": 1000, \"input_length\": 600, \"output_length\": 5, \"hash_ids\": [1, 2]}
+{\"timestamp\": 2000, \"input_length\": 700, \"output_length\": 6, \"hash_ids\": [1, 3]}
+{\"timestamp\": 4000, \"input_length\": 30, \"output_length\": 7, \"hash_ids\": [4]}
+";
+        let mut workload = WorkloadConfig::Random(Box::new(config.clone()))
+            .build::<Box<dyn std::error::Error>>(seed, &mut |field, _| {
+                assert!(field == ".arrival_process.replay" || field == ".lengths.trace", "{field}");
+                Ok(TraceFile { path: "t.jsonl".into(), input: TraceInput::new(TRACE.as_bytes())? })
+            })
+            .unwrap();
+        let arrivals = run(&mut *workload, |_| 1);
+        let of = |a: &Arrival| (a.at.as_secs_f64(), a.request.prompt.len(), a.request.output.len());
+        arrivals.iter().map(of).collect()
+    }
+
+    #[test]
+    fn times_of_a_trace_are_replayed_at_a_scaled_rate() {
+        let config = config(
+            "{arrival_process: {replay: {path: t.jsonl, rate_scale: 2}}, input_len: 10, output_len: 1}",
+        );
+        assert_eq!(recorded(&config, 1), [(0.5, 10, 1), (1.0, 10, 1), (2.0, 10, 1)]);
+    }
+
+    #[test]
+    fn lengths_of_a_trace_come_in_pairs() {
+        let in_order = config(
+            "{requests_per_s: 1, arrival_process: fixed, duration_s: 99, lengths: {trace: {path: t.jsonl}, in_order: true}}",
+        );
+        assert_eq!(recorded(&in_order, 1), [(0.0, 600, 5), (1.0, 700, 6), (2.0, 30, 7)]);
+
+        let drawn = config("{requests_per_s: 1, num_requests: 3000, lengths: {trace: {path: t.jsonl}}}");
+        let drawn = recorded(&drawn, 1);
+        for pair in [(600, 5), (700, 6), (30, 7)] {
+            let count = drawn.iter().filter(|&&(_, input, output)| (input, output) == pair).count();
+            // 5 standard errors of a third of 3,000 are 129.
+            assert!(count.abs_diff(1_000) < 129, "{count} of {pair:?}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let message = |yaml| Generator::validate(&config(yaml)).unwrap_err().to_string();
+        assert_eq!(
+            message("{requests_per_s: 1, num_requests: 1, input_len: 0}"),
+            "`input_len.fixed`: found 0, expected a whole number from 1 to 2147483647"
+        );
+        assert_eq!(
+            message("{requests_per_s: 1, num_requests: 1, range_ratio: 1}"),
+            "`range_ratio`: found 1, expected a number from 0 to less than 1"
+        );
+        assert_eq!(
+            message(
+                "{requests_per_s: 1, num_requests: 1, range_ratio: 0.5, input_len: {uniform: {min: 1, max: 2}}}"
+            ),
+            "`range_ratio`: found 0.5, expected 0 with a length that is not fixed"
+        );
+        assert_eq!(
+            message("{requests_per_s: 1, num_requests: 1, output_len: 3, lengths: {trace: {path: x}}}"),
+            "`output_len`: found a length beside `lengths`, expected one of the two"
+        );
+    }
+}

@@ -23,12 +23,12 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// The requests of `input`, the content of the file.
-    pub fn new(input: TraceInput, config: &TraceConfig) -> Result<Self, WorkloadError> {
-        let (_, reader) =
-            open(input, &config.read_options()).map_err(|error| in_file(&config.path, error))?;
+    /// The requests of the file that `config` names.
+    pub fn new(file: TraceFile, config: &TraceConfig) -> Result<Self, WorkloadError> {
+        let TraceFile { path, input } = file;
+        let (_, reader) = open(input, &config.read_options()).map_err(|error| in_file(&path, error))?;
         Ok(Self {
-            path: config.path.clone(),
+            path,
             reader,
             requests_left: config.max_requests.unwrap_or(u64::MAX),
             rate_scale: config.rate_scale,

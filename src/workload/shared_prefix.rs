@@ -169,3 +169,84 @@ impl Traffic for SharedPrefix {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompt::TokenRuns;
+    use crate::workload::testing::{
+        assert_one_at_a_time, by_session, generated, infinite_cache_hits, run, workload,
+    };
+
+    fn config(yaml: &str) -> SharedPrefixConfig {
+        let lengths =
+            "num_groups: 3, num_prompts_per_group: 4, system_prompt_len: 50, question_len: 7, output_len: 5";
+        serde_yaml::from_str(&format!("{{sessions_per_s: 2, {lengths}, {yaml}}}")).unwrap()
+    }
+
+    #[test]
+    fn every_prompt_comes_once_and_then_again_word_for_word() {
+        let arrivals = generated(&config("num_sessions: 30"), 1);
+        let prompts: Vec<&TokenRuns> = arrivals.iter().map(|a| &a.request.prompt).collect();
+        assert!(prompts.iter().all(|prompt| prompt.len() == 57));
+        let mut different = prompts[..12].to_vec();
+        different.sort_by_key(|prompt| (prompt.get(0), prompt.get(50)));
+        different.dedup();
+        assert_eq!(different.len(), 12);
+        for index in 12..30 {
+            assert_eq!(prompts[index], prompts[index - 12]);
+            assert_eq!(arrivals[index].request.output, arrivals[index - 12].request.output);
+        }
+        // The first of a group hits nothing, the others of the first 12 its system prompt, the rest
+        // everything.
+        assert_eq!(infinite_cache_hits(&arrivals), (12 - 3) * 50 + 18 * 57);
+    }
+
+    #[test]
+    fn turns_grow_a_conversation_of_known_hits() {
+        let config = config("num_sessions: 12, turns: 3, think_time_s: 2");
+        let answer_ns = |index: u64| 1_000 + index % 3;
+        let arrivals = run(&mut *workload(&config, 1).unwrap(), answer_ns);
+        assert_one_at_a_time(&arrivals, answer_ns);
+        for turns in by_session(&arrivals).values() {
+            // 50 + 7, then 5 + 7 more each.
+            let lengths: Vec<u32> = turns.iter().map(|a| a.request.prompt.len()).collect();
+            assert_eq!(lengths, [57, 69, 81]);
+            assert!(
+                turns.windows(2).all(|pair| (2.0..2.001).contains(&(pair[1].at - pair[0].at).as_secs_f64()))
+            );
+        }
+        // A later turn hits the conversation before its question: 62 and 74 tokens.
+        assert_eq!(infinite_cache_hits(&arrivals), (12 - 3) * 50 + 12 * (62 + 74));
+        assert_eq!(Generator::max_request_tokens(&config), Some(50 + 3 * 12));
+    }
+
+    #[test]
+    fn a_group_has_one_length_of_its_system_prompt() {
+        let config = SharedPrefixConfig {
+            system_prompt_len: Distribution::Uniform { min: 10.0, max: 1_000_000.0 },
+            ..config("num_sessions: 12")
+        };
+        let arrivals = generated(&config, 1);
+        let mut groups: Vec<(u64, u32)> =
+            arrivals.iter().map(|a| (a.request.prompt.get(0), a.request.prompt.len())).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        assert_eq!(groups.len(), 3, "{groups:?}");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let config = SharedPrefixConfig { num_groups: 0, ..config("num_sessions: 1") };
+        assert_eq!(
+            Generator::validate(&config).unwrap_err().to_string(),
+            "`num_groups`: found 0, expected a whole number from 1 to 10000000"
+        );
+        let config = SharedPrefixConfig { num_groups: 10, num_prompts_per_group: 1_000_001, ..config };
+        assert_eq!(
+            Generator::validate(&config).unwrap_err().to_string(),
+            "`num_prompts_per_group`: found 1000001, expected a whole number from 1 to 1000000, with \
+             `num_groups` 10"
+        );
+    }
+}

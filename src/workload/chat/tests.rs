@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::units::SimTime;
-use crate::workload::testing::{by_session, generated, run, workload};
+use crate::workload::testing::{assert_one_at_a_time, by_session, generated, run, workload};
 use crate::workload::{Arrival, ArrivalProcess, Distribution, WaitsFor, Workload};
 
 fn chat(config: &ChatConfig, seed: u64) -> Box<dyn Workload> {
@@ -318,4 +318,73 @@ fn embeddings_are_a_prompt_of_zeros_whose_rows_tell_texts_apart() {
         assert_eq!(request.prompt.len(), text.request.prompt.len());
         assert_eq!(request.extras.prompt_embeds, Some(PromptEmbeds::OfTokens(text.request.prompt.clone())));
     }
+}
+
+#[test]
+fn sessions_share_few_shot_examples_by_their_popularity() {
+    let mut config = ChatConfig { num_sessions: Some(20_000), turns: Distribution::Fixed(1.0), ..exact() };
+    config.tenants[0].few_shot = Some(FewShotConfig {
+        num_prefixes: 3,
+        prefix_tokens: Distribution::Uniform { min: 200.0, max: 300.0 },
+        zipf_exponent: 1.0,
+        share: 0.5,
+    });
+    let arrivals = generated(&config, 1);
+    let mut lengths: std::collections::BTreeMap<u64, (u32, f64)> = std::collections::BTreeMap::new();
+    for Arrival { request, .. } in &arrivals {
+        if let [system_prompt, examples, message] = request.prompt.runs() {
+            assert_eq!((system_prompt.len, message.len), (100, 10));
+            let (length, count) = lengths.entry(examples.start).or_insert((examples.len, 0.0));
+            assert_eq!(*length, examples.len);
+            *count += 1.0;
+        } else {
+            assert_eq!(request.prompt.len(), 110);
+        }
+    }
+    // Half of the sessions, in proportion to 1, 1/2 and 1/3.
+    assert_eq!(lengths.len(), 3);
+    for ((_, count), weight) in lengths.values().zip([6.0, 3.0, 2.0]) {
+        let share: f64 = 0.5 * weight / 11.0;
+        let error = (20_000.0 * share * (1.0 - share)).sqrt();
+        assert!((count - 20_000.0 * share).abs() < 5.0 * error, "{lengths:?}");
+    }
+    // With and without, the same is said.
+    config.tenants[0].few_shot = None;
+    for (with, without) in arrivals.iter().zip(generated(&config, 1)) {
+        assert_eq!(with.request.output, without.request.output);
+        assert_eq!(with.request.prompt.runs().last(), without.request.prompt.runs().last());
+    }
+}
+
+#[test]
+fn a_closed_population_keeps_its_number_of_sessions() {
+    let config = ChatConfig {
+        sessions_per_s: None,
+        arrival_process: ArrivalProcess::Batch { at_s: 0.0 },
+        num_sessions: Some(30),
+        max_concurrency: Some(4),
+        ..busy()
+    };
+    let answer_ns = |index| (1 + index % 5) * 100_000_000;
+    let arrivals = run(&mut *chat(&config, 1), answer_ns);
+    assert_one_at_a_time(&arrivals, answer_ns);
+    let sessions = by_session(&arrivals);
+    assert_eq!(sessions.len(), 30);
+    // From the first request to the end of the last answer.
+    let mut edges: Vec<(SimTime, i32)> = Vec::new();
+    for turns in sessions.values() {
+        let last = turns[turns.len() - 1];
+        edges.push((turns[0].at, 1));
+        edges.push((last.at + SimTime(answer_ns(last.request.index)), -1));
+    }
+    edges.sort_unstable();
+    let mut open = 0;
+    let most = edges
+        .iter()
+        .map(|(_, change)| {
+            open += change;
+            open
+        })
+        .max();
+    assert_eq!(most, Some(4));
 }

@@ -61,7 +61,7 @@ impl Mix {
             let workload = config.workload_of(part);
             let kind = workload.kind();
             let mut path = None;
-            let workload = workload.build(seed, &mut |field, trace| {
+            let workload = workload.build::<E>(seed, &mut |field, trace| {
                 let file = open(&format!(".parts[{index}].workload.{kind}{field}"), trace)?;
                 path = Some(file.path.clone());
                 Ok(file)
