@@ -138,18 +138,57 @@ fn max_concurrency_counts_agents_and_not_their_branches() {
 }
 
 #[test]
-fn mistakes_are_named_with_their_path() {
-    let message = |more: &str| {
-        let config = std::panic::catch_unwind(|| exact(more));
-        assert!(config.is_err(), "{more}");
+fn calls_and_branches_come_as_often_as_their_laws_say() {
+    const SESSIONS: u32 = 4_000;
+    let subagents = "subagents: {share: 0.25, branches: {uniform: {min: 1, max: 3}}, task_tokens: 5, \
+                     turns: {geometric: {mean: 3}}}";
+    let config = AgentsConfig {
+        num_sessions: Some(SESSIONS.into()),
+        ..exact(&format!("turns: {{geometric: {{mean: 8}}}}, max_context_tokens: 100000, {subagents}"))
     };
-    message("turns: 1, max_context_tokens: 359");
-    message("turns: 1, max_context_tokens: 400, compaction: {summary_tokens: 400}");
+    let arrivals = generated(&config, 1);
+    let calls = |tenant| arrivals.iter().filter(|a| a.request.tenant == tenant).count() as f64;
+    let sessions = f64::from(SESSIONS);
+    // A geometric of mean 8 has the variance 8 * 7.
+    assert!((calls(0) / sessions - 8.0).abs() < 5.0 * (56.0 / sessions).sqrt(), "{}", calls(0) / sessions);
+    // Of the 7 answers that are not the last, a quarter starts 2 branches of 3 calls on average. The
+    // calls of one answer have the mean 1.5 and, with the variances 2/3 of branches and 6 of calls,
+    // the second moment 0.25 * (2 * 6 + (4 + 2/3) * 9) = 13.5, so the variance 11.25. A random sum of
+    // 7 such: 7 * 11.25 + 56 * 1.5^2.
+    let error = ((7.0 * 11.25 + 56.0 * 2.25) / sessions).sqrt();
+    assert!((calls(1) / sessions - 7.0 * 1.5).abs() < 5.0 * error, "{}", calls(1) / sessions);
+}
+
+#[test]
+fn mistakes_are_named_with_their_path() {
     let config = AgentsConfig { max_context_tokens: 359, ..exact("turns: 1, max_context_tokens: 360") };
     assert_eq!(
         config.validate().unwrap_err().to_string(),
         "`max_context_tokens`: found 359, expected at least 360, for what prompts begin with, a task and an \
          answer"
+    );
+    let fixed = crate::workload::Distribution::Fixed;
+    let config = AgentsConfig {
+        compaction: Some(CompactionConfig { summary_tokens: fixed(360.0) }),
+        ..exact("turns: 1, max_context_tokens: 360")
+    };
+    assert_eq!(
+        config.validate().unwrap_err().to_string(),
+        "`compaction.summary_tokens`: found up to 360, expected a `max` below `max_context_tokens`, 360"
+    );
+    let config = AgentsConfig {
+        subagents: Some(SubagentsConfig {
+            share: 0.5,
+            branches: fixed(1001.0),
+            share_context: true,
+            task_tokens: fixed(1.0),
+            turns: fixed(1.0),
+        }),
+        ..exact("turns: 1, max_context_tokens: 360")
+    };
+    assert_eq!(
+        config.validate().unwrap_err().to_string(),
+        "`subagents.branches`: found up to 1001, expected a `max` of at most 1000"
     );
 }
 
