@@ -15,6 +15,8 @@
 
 pub mod units;
 
+pub mod text_file;
+
 pub mod prompt;
 
 pub mod catalog;

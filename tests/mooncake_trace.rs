@@ -18,7 +18,7 @@ fn config() -> TraceConfig {
 }
 
 fn read(text: impl Into<Vec<u8>>, config: &TraceConfig) -> Result<Vec<Arrival>, WorkloadError> {
-    let mut trace = Trace::new(TraceInput::new(Cursor::new(text.into())).unwrap(), config).unwrap();
+    let mut trace = Trace::new(TraceInput::new(Cursor::new(text.into())).unwrap(), config, None, 1).unwrap();
     let mut arrivals = Vec::new();
     while let Some(at) = trace.peek()? {
         let arrival = trace.next()?.unwrap();
@@ -183,7 +183,7 @@ fn time_must_not_run_backwards() {
 #[test]
 fn the_first_bad_row_ends_the_trace() {
     let input = TraceInput::new(Cursor::new(format!("{{}}\n{ROW}"))).unwrap();
-    let mut trace = Trace::new(input, &config()).unwrap();
+    let mut trace = Trace::new(input, &config(), None, 1).unwrap();
     assert!(trace.peek().is_err());
     assert!(trace.next().unwrap().is_none());
 }
@@ -230,7 +230,7 @@ type Figures = (usize, u64, u64, (SimTime, u32, u32, u64, u64));
 
 fn figures(path: &Path) -> Figures {
     let input = TraceInput::new(File::open(path).unwrap()).unwrap();
-    let mut trace = Trace::new(input, &TraceConfig::new("")).unwrap();
+    let mut trace = Trace::new(input, &TraceConfig::new(""), None, 1).unwrap();
     let (mut requests, mut prompt_tokens, mut answer_tokens, mut last) = (0, 0, 0, Default::default());
     while let Some(Arrival { at, request: asked }) = trace.next().unwrap() {
         requests += 1;

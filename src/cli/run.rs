@@ -13,6 +13,7 @@ use super::progress::Progress;
 use crate::report::{RunInfo, RunReport, TraceInfo, terminal_table};
 use crate::scenario::{Scenario, Source};
 use crate::simulation::{Simulation, SimulationError};
+use crate::text_file::read_text;
 
 /// Simulate a scenario and write its report
 #[derive(Debug, Args)]
@@ -22,6 +23,9 @@ pub(super) struct RunArguments {
     /// The trace to replay, instead of the scenario's
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Leave out rows of the trace that cannot be read, and count them
+    #[arg(long)]
+    skip_bad_rows: bool,
     /// Change a field of the scenario, such as engine.block_size=32; may be given again
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     overrides: Vec<String>,
@@ -38,14 +42,14 @@ pub(super) struct RunArguments {
 
 pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
     let path = &arguments.scenario;
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read the scenario {}: {error}", path.display()))?;
+    let text = read_text(path)?;
     let scenario = Scenario::load(Source {
         path: path.clone(),
         text,
         overrides: arguments.overrides.clone(),
         seed: arguments.seed,
         trace: arguments.trace.clone(),
+        skip_bad_rows: arguments.skip_bad_rows,
     })?;
     let mut simulation = scenario.build()?;
     let trace_path = scenario.trace_path()?;
@@ -63,7 +67,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
         }
     }
     progress.finish();
-    let summary = report.finish(&simulation.replica().tier_stats())?;
+    let summary = report.finish(&simulation.replica().tier_stats(), simulation.workload_notes())?;
     if !arguments.quiet {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", terminal_table(&summary))?;

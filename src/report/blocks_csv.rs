@@ -2,7 +2,7 @@
 //! millions of them, so another thread counts, formats and writes while the simulation goes on.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -10,9 +10,11 @@ use std::thread::JoinHandle;
 use super::log_histogram::LogHistogram;
 use crate::engine::kv_cache::BlockEviction;
 
-const ROWS_IN_CHUNK: usize = 32 * 1024;
+/// In a chunk; each is of many rows.
+const EVICTIONS_IN_CHUNK: usize = 4096;
 /// Chunks under way; more would only hold memory.
 const CHUNKS: usize = 8;
+const BYTES_IN_WRITE: usize = 1 << 20;
 
 /// Of all blocks that were handed out again.
 #[derive(Clone, Debug, Default)]
@@ -30,38 +32,38 @@ pub(super) struct BlocksCsv {
 
 impl BlocksCsv {
     pub fn create(path: &Path) -> io::Result<Self> {
-        let file = File::create(path)?;
+        let mut file = File::create(path)?;
         let (full, to_write) = sync_channel::<Vec<BlockEviction>>(CHUNKS);
         let (give_back, empty) = sync_channel(CHUNKS);
         let writer = std::thread::spawn(move || {
-            let mut out = BufWriter::with_capacity(1 << 20, file);
-            out.write_all(b"evicted_at_us,lifetime_us,idle_us,num_hits\n")?;
-            let mut text = Vec::with_capacity(ROWS_IN_CHUNK * 48);
+            let mut text = b"evicted_at_us,lifetime_us,idle_us,num_hits\n".to_vec();
             let mut residencies = Residencies::default();
             for mut chunk in to_write {
-                text.clear();
-                for eviction in &chunk {
-                    residencies.lifetimes.add(eviction.lifetime_ns);
-                    residencies.idle_times.add(eviction.idle_ns);
+                for eviction in chunk.drain(..) {
+                    let count = u64::from(eviction.num_blocks);
+                    residencies.lifetimes.add_n(eviction.lifetime_ns, count);
+                    residencies.idle_times.add_n(eviction.idle_ns, count);
                     if eviction.cached {
-                        push_row(&mut text, eviction);
+                        push_rows(&mut text, &eviction);
+                    }
+                    if text.len() >= BYTES_IN_WRITE {
+                        file.write_all(&text)?;
+                        text.clear();
                     }
                 }
-                out.write_all(&text)?;
-                chunk.clear();
                 // When the run has ended nobody takes it back.
                 let _ = give_back.try_send(chunk);
             }
-            out.flush()?;
+            file.write_all(&text)?;
             Ok(residencies)
         });
-        Ok(Self { chunk: Vec::with_capacity(ROWS_IN_CHUNK), full, empty, writer })
+        Ok(Self { chunk: Vec::with_capacity(EVICTIONS_IN_CHUNK), full, empty, writer })
     }
 
     pub fn push(&mut self, evictions: &[BlockEviction]) {
         self.chunk.extend_from_slice(evictions);
-        if self.chunk.len() >= ROWS_IN_CHUNK {
-            let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(2 * ROWS_IN_CHUNK));
+        if self.chunk.len() >= EVICTIONS_IN_CHUNK {
+            let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(2 * EVICTIONS_IN_CHUNK));
             // The writer only goes away after an error, which `finish` returns.
             let _ = self.full.send(std::mem::replace(&mut self.chunk, next));
         }
@@ -75,7 +77,9 @@ impl BlocksCsv {
     }
 }
 
-fn push_row(text: &mut Vec<u8>, eviction: &BlockEviction) {
+/// A row for each block.
+fn push_rows(text: &mut Vec<u8>, eviction: &BlockEviction) {
+    let start = text.len();
     let mut digits = itoa::Buffer::new();
     for (ns, end) in [(eviction.evicted_at_ns, b','), (eviction.lifetime_ns, b','), (eviction.idle_ns, b',')]
     {
@@ -84,6 +88,10 @@ fn push_row(text: &mut Vec<u8>, eviction: &BlockEviction) {
     }
     text.extend_from_slice(digits.format(eviction.num_hits).as_bytes());
     text.push(b'\n');
+    let end = text.len();
+    for _ in 1..eviction.num_blocks {
+        text.extend_from_within(start..end);
+    }
 }
 
 #[cfg(test)]
@@ -101,17 +109,19 @@ mod tests {
             idle_ns: 2_500,
             num_hits: 3,
             cached,
+            num_blocks: 1 + (at % 2) as u32,
         };
         for at in 0..100_000 {
             blocks.push(&[eviction(at, true), eviction(at, false)]);
         }
         let residencies = blocks.finish().unwrap();
         // Blocks that had no hash lived too.
-        assert_eq!(residencies.lifetimes.summary().count, 200_000);
+        assert_eq!(residencies.lifetimes.summary().count, 300_000);
         let text = std::fs::read_to_string(path).unwrap();
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some("evicted_at_us,lifetime_us,idle_us,num_hits"));
-        assert!(lines.clone().enumerate().all(|(at, line)| line == format!("{at},9,2,3")));
-        assert_eq!(lines.count(), 100_000);
+        // One block evicted at each even time, two at each odd one.
+        let times = (0..100_000).flat_map(|at| std::iter::repeat_n(at, 1 + at % 2));
+        assert!(lines.eq(times.map(|at| format!("{at},9,2,3"))));
     }
 }

@@ -18,6 +18,7 @@ use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
 use crate::engine::scheduler::SpecDecodingStats;
 use crate::simulation::{RequestRecord, StepRecord, StepSpan};
 use crate::units::SimTime;
+use crate::workload::WorkloadNotes;
 
 /// Turns from here on are counted together.
 const LAST_TURN: usize = 31;
@@ -129,7 +130,7 @@ impl Collector {
     }
 
     pub fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
-        if is_finished(request) {
+        if request.is_whole() {
             self.inter_token.on_request(spans);
         }
     }
@@ -142,7 +143,7 @@ impl Collector {
             FinishReason::Abort => &mut requests.aborted,
             FinishReason::Error => &mut requests.failed,
         } += 1;
-        let is_finished = is_finished(request);
+        let is_finished = request.is_whole();
         if is_finished {
             requests.finished += 1;
             self.tokens.prompt_tokens += u64::from(request.num_prompt_tokens);
@@ -178,7 +179,8 @@ impl Collector {
     }
 
     pub fn on_evictions(&mut self, evictions: &[BlockEviction]) {
-        let cached = evictions.iter().filter(|eviction| eviction.cached).count() as u64;
+        let cached: u64 =
+            evictions.iter().filter(|run| run.cached).map(|run| u64::from(run.num_blocks)).sum();
         self.evictions += cached;
         if let Some(last) = evictions.last() {
             self.timeseries.on_evictions(SimTime(last.evicted_at_ns), cached);
@@ -223,6 +225,7 @@ impl Collector {
         residencies: &Residencies,
         tiers: &[(TierKind, TierStats)],
         kv_events: Option<u64>,
+        workload: WorkloadNotes,
     ) -> RunSummary {
         let duration_s = self.last_step_at.as_secs_f64();
         let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
@@ -242,6 +245,7 @@ impl Collector {
             model: info.model.clone(),
             gpu: info.gpu.clone(),
             tensor_parallel_size: info.tensor_parallel_size,
+            workload,
             duration_s,
             requests: self.requests,
             tokens: self.tokens,
@@ -323,11 +327,6 @@ impl Collector {
             resets: self.resets,
         }
     }
-}
-
-/// With its whole answer.
-fn is_finished(request: &RequestRecord) -> bool {
-    matches!(request.finish_reason, FinishReason::Length | FinishReason::Stop)
 }
 
 fn add(sum: &mut PrefixCacheStats, stats: &PrefixCacheStats) {

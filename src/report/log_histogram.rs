@@ -43,13 +43,22 @@ fn upper_end(bucket: usize) -> u64 {
 impl LogHistogram {
     #[inline]
     pub fn add(&mut self, ns: u64) {
+        self.add_n(ns, 1);
+    }
+
+    /// Adds the same duration `count` times.
+    #[inline]
+    pub fn add_n(&mut self, ns: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
         let bucket = bucket(ns);
         if bucket >= self.counts.len() {
             self.counts.resize(bucket + 1, 0);
         }
-        self.counts[bucket] += 1;
-        self.total += 1;
-        self.sum_ns += u128::from(ns);
+        self.counts[bucket] += count;
+        self.total += count;
+        self.sum_ns += u128::from(ns) * u128::from(count);
         self.max_ns = self.max_ns.max(ns);
     }
 

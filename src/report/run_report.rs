@@ -15,6 +15,7 @@ use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
 use crate::simulation::{Observer, RequestRecord, StepRecord, StepSpan};
 use crate::units::SimTime;
+use crate::workload::WorkloadNotes;
 
 /// What a report says of the run that the simulation does not tell.
 #[derive(Clone, Debug)]
@@ -71,7 +72,11 @@ impl RunReport {
     ///
     /// # Errors
     /// The first file that could not be written; then an older report is as it was.
-    pub fn finish(mut self, tiers: &[(TierKind, TierStats)]) -> Result<RunSummary, ReportError> {
+    pub fn finish(
+        mut self,
+        tiers: &[(TierKind, TierStats)],
+        workload: WorkloadNotes,
+    ) -> Result<RunSummary, ReportError> {
         if let Some(error) = self.error {
             return Err(error);
         }
@@ -82,7 +87,7 @@ impl RunReport {
             .map(KvEventsJsonl::finish)
             .transpose()
             .map_err(ReportError::write("kv_events.jsonl"))?;
-        let summary = self.collector.summary(&self.info, &residencies, tiers, kv_events);
+        let summary = self.collector.summary(&self.info, &residencies, tiers, kv_events, workload);
         let series = &self.collector.timeseries;
         let csv_path = self.folder.file("timeseries.csv");
         series.write(&csv_path).map_err(|error| ReportError::write(&csv_path)(csv_error(error)))?;

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::log_histogram::DurationS;
 use super::percentiles::LatencyMs;
 use crate::engine::connector::{TierKind, TierStats};
+use crate::workload::WorkloadNotes;
 
 /// A whole run. Every number has its unit in its name; a rate stands beside what it is made of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -14,6 +15,8 @@ pub struct RunSummary {
     pub model: String,
     pub gpu: String,
     pub tensor_parallel_size: u32,
+    /// Where the requests come from.
+    pub workload: WorkloadNotes,
     /// Simulated time from the start to the last output.
     pub duration_s: f64,
     pub requests: Requests,

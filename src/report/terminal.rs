@@ -16,6 +16,19 @@ pub fn terminal_table(summary: &RunSummary) -> String {
         table.add_row([name.to_owned(), value]);
     };
     row("model", format!("{} on {} x {}", summary.model, summary.tensor_parallel_size, summary.gpu));
+    let workload = &summary.workload;
+    if let Some(format) = workload.trace_format {
+        row(
+            "trace",
+            std::iter::once(format)
+                .chain(workload.notes.iter().map(String::as_str))
+                .collect::<Vec<_>>()
+                .join("; "),
+        );
+    }
+    if let Some(first) = &workload.first_skipped_row {
+        row("skipped rows", format!("{}, the first: {first}", workload.skipped_rows));
+    }
     row(
         "requests",
         format!(

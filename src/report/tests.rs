@@ -13,6 +13,7 @@ use crate::engine::scheduler::Scheduler;
 use crate::engine::{EngineConfig, FinishReason};
 use crate::simulation::{Replica, ReplicaConfig, RequestRecord, Simulation};
 use crate::units::SimTime;
+use crate::workload::WorkloadNotes;
 use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 
 /// Two prompts that share 512 of 600 tokens.
@@ -51,7 +52,7 @@ fn info(config: &EngineConfig) -> RunInfo {
 fn simulation(config: EngineConfig, rows: &str) -> Simulation {
     let input = TraceInput::new(std::io::Cursor::new(rows.to_owned())).unwrap();
     let trace = TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("tiny.jsonl") };
-    let workload = Trace::new(input, &trace).unwrap();
+    let workload = Trace::new(input, &trace, None, 1).unwrap();
     let scheduler = Scheduler::new(config, Some(RequestBlockHasher::identity(16, 0)), None).unwrap();
     let cost = CostModel::Constant(ConstantCost { step_ns: 1_000_000, per_token_ns: 1_000 });
     let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts: None });
@@ -61,7 +62,7 @@ fn simulation(config: EngineConfig, rows: &str) -> Simulation {
 fn report(target: &Path, config: EngineConfig, rows: &str) -> RunSummary {
     let mut report = RunReport::create(target, info(&config)).unwrap();
     simulation(config, rows).run(&mut report).unwrap();
-    report.finish(&[]).unwrap()
+    report.finish(&[], WorkloadNotes::default()).unwrap()
 }
 
 fn files(folder: &Path) -> BTreeMap<String, String> {
@@ -80,8 +81,8 @@ e2e_ms,prompt_tokens,output_tokens,local_cached_tokens,external_cached_tokens,nu
 ";
 const TIMESERIES_CSV: &str = "\
 begin_s,end_s,steps,prefill_tokens,decode_tokens,queries_tokens,hits_tokens,moving_queries_tokens,\
-moving_hits_tokens,finished_requests,unfinished_requests,preemptions,evictions,running,waiting,used_blocks
-0.0,1.0,4,688,2,1200,512,1200,512,2,0,0,0,0,0,0
+moving_hits_tokens,finished_requests,unfinished_requests,preemptions,evictions,running,waiting,used_blocks,peak_used_blocks
+0.0,1.0,4,688,2,1200,512,1200,512,2,0,0,0,0,0,0,38
 ";
 const TABLE: &str = " model            a model on 1 x a GPU
  requests         2 finished in 0.0 s (180.38/s), 0 preemptions
@@ -272,7 +273,8 @@ fn who_goes_away_counts_apart_and_in_no_latency() {
         was_admitted: false,
         ..aborted
     });
-    let summary = collector.summary(&info(&config()), &Default::default(), &[], None);
+    let summary =
+        collector.summary(&info(&config()), &Default::default(), &[], None, WorkloadNotes::default());
     let requests = summary.requests;
     assert_eq!((requests.finished, requests.finished_length, requests.failed), (1, 1, 0));
     assert_eq!((requests.aborted, requests.aborted_before_first_token), (2, 1));
@@ -291,7 +293,8 @@ fn who_goes_away_counts_apart_and_in_no_latency() {
 fn a_hit_rate_of_zero_says_that_nobody_looked() {
     let mut collector = Collector::new(&info(&config()));
     collector.on_request(&RequestRecord { skip_reading_prefix_cache: true, ..record() });
-    let summary = collector.summary(&info(&config()), &Default::default(), &[], None);
+    let summary =
+        collector.summary(&info(&config()), &Default::default(), &[], None, WorkloadNotes::default());
     assert!(summary.prefix_cache.zero_hits_because.is_some_and(|reason| reason.starts_with("not read")));
     assert!(summary.prefix_cache.by_turn.is_empty());
 }
@@ -303,6 +306,6 @@ fn an_observer_that_cannot_write_says_so_at_the_end() {
     let mut report = RunReport::create(&target, info(&config())).unwrap();
     simulation(config(), SHARING).run(&mut report).unwrap();
     fs::remove_dir_all(dir.path().join(".tiny.partial")).unwrap();
-    assert!(matches!(report.finish(&[]), Err(ReportError::Write { .. })));
+    assert!(matches!(report.finish(&[], WorkloadNotes::default()), Err(ReportError::Write { .. })));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -30,6 +30,8 @@ pub(super) struct Bin {
     pub running: u32,
     pub waiting: u32,
     pub used_blocks: u32,
+    /// The most blocks in use at any time in the bin.
+    pub peak_used_blocks: u32,
     pub moving_queries_tokens: u64,
     pub moving_hits_tokens: u64,
 }
@@ -41,6 +43,7 @@ impl Bin {
             running: self.running,
             waiting: self.waiting,
             used_blocks: self.used_blocks,
+            peak_used_blocks: self.used_blocks,
             moving_queries_tokens: self.moving_queries_tokens,
             moving_hits_tokens: self.moving_hits_tokens,
             ..Self::default()
@@ -58,6 +61,7 @@ impl Bin {
             unfinished_requests: self.unfinished_requests + later.unfinished_requests,
             preemptions: self.preemptions + later.preemptions,
             evictions: self.evictions + later.evictions,
+            peak_used_blocks: self.peak_used_blocks.max(later.peak_used_blocks),
             ..*later
         }
     }
@@ -87,6 +91,7 @@ struct Row {
     running: u32,
     waiting: u32,
     used_blocks: u32,
+    peak_used_blocks: u32,
 }
 
 impl Timeseries {
@@ -124,6 +129,7 @@ impl Timeseries {
         bin.waiting = step.num_waiting;
         // The null block is neither free nor used.
         bin.used_blocks = num_gpu_blocks - 1 - step.num_free_blocks;
+        bin.peak_used_blocks = bin.peak_used_blocks.max(step.peak_used_blocks);
         bin.moving_queries_tokens = moving.aggregated_query_total;
         bin.moving_hits_tokens = moving.aggregated_query_hit;
     }
@@ -165,6 +171,7 @@ impl Timeseries {
                 running: bin.running,
                 waiting: bin.waiting,
                 used_blocks: bin.used_blocks,
+                peak_used_blocks: bin.peak_used_blocks,
             })?;
         }
         writer.flush()?;

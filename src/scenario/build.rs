@@ -22,8 +22,8 @@ use crate::simulation::{
     Action, ActionKind, DraftAcceptance, Link, Replica, ReplicaConfig, Simulation, Transfers,
 };
 use crate::units::SimTime;
-use crate::workload::trace::{TraceConfig, TraceInput};
-use crate::workload::{TraceFile, Workload, WorkloadConfig};
+use crate::workload::trace::{HfTokenizer, TraceConfig, TraceInput};
+use crate::workload::{ConfigError, TraceFile, Workload, WorkloadConfig, WorkloadError};
 
 /// Where a scenario comes from, and what the command line changes in it.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +35,8 @@ pub struct Source {
     pub seed: Option<u64>,
     /// Replaces the path of a trace workload.
     pub trace: Option<PathBuf>,
+    /// Leaves out rows of the trace that cannot be read.
+    pub skip_bad_rows: bool,
 }
 
 /// A scenario that has been understood and checked.
@@ -203,8 +205,17 @@ impl Scenario {
 
     fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
         let workload = &self.file.workload;
-        workload.build(self.seed(), &mut |field, config| {
-            self.open_trace(&format!("workload.{}{field}", workload.kind()), config)
+        let section = format!("workload.{}", workload.kind());
+        let built = workload.build(self.seed(), &mut |field, config| {
+            self.open_trace(&format!("{section}{field}"), config).map_err(Unbuilt::Named)
+        });
+        built.map_err(|error| match error {
+            Unbuilt::Named(error) => error,
+            Unbuilt::Config(ConfigError { field, found, expected }) => self
+                .typed
+                .wrong(&format!("{section}.{field}"), format!("`{field}` is {found}"))
+                .hint(format!("give {expected}")),
+            Unbuilt::Trace(path, error) => ScenarioError::new(path, error),
         })
     }
 
@@ -222,12 +233,52 @@ impl Scenario {
             let or = if field == "workload.trace" { ", or --trace FILE" } else { "" };
             error.hint(format!("give the path of a trace, relative to the scenario{or}"))
         });
-        Ok(TraceFile { input: opened?, path })
+        let input = opened?;
+        let tokenizer = config.text.tokenizer.as_ref().map(|path| self.tokenizer(field, path)).transpose()?;
+        Ok(TraceFile { path, input, tokenizer })
+    }
+
+    /// Reads the tokenizer of the trace at a field.
+    fn tokenizer(&self, trace: &str, path: &Path) -> Result<HfTokenizer, ScenarioError> {
+        let field = format!("{trace}.text.tokenizer");
+        let beside = self.beside(path);
+        let json = std::fs::read(&beside).map_err(|error| {
+            self.typed
+                .wrong(&field, format!("cannot read {}: {error}", beside.display()))
+                .hint("give the path of a Hugging Face tokenizer.json, relative to the scenario")
+        })?;
+        HfTokenizer::new(&path.to_string_lossy(), &json)
+            .map_err(|problem| self.typed.wrong(&field, problem).hint("give a Hugging Face tokenizer.json"))
     }
 
     /// A path that is relative to the scenario.
     fn beside(&self, path: &Path) -> PathBuf {
         self.typed.source.path.parent().unwrap_or(Path::new("")).join(path)
+    }
+}
+
+/// Why a workload cannot be built.
+enum Unbuilt {
+    Config(ConfigError),
+    /// A trace that is not what it should be.
+    Trace(PathBuf, WorkloadError),
+    /// Known with its place.
+    Named(ScenarioError),
+}
+
+impl From<ConfigError> for Unbuilt {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<WorkloadError> for Unbuilt {
+    fn from(error: WorkloadError) -> Self {
+        match error {
+            WorkloadError::Config(error) => Self::Config(error),
+            WorkloadError::InFile { path, source } => Self::Trace(path, *source),
+            error => Self::Trace(PathBuf::from("workload"), error),
+        }
     }
 }
 
@@ -245,5 +296,8 @@ fn read(source: &Source) -> Result<(Node, ScenarioFile), FieldError> {
     }
     let mut file = ScenarioFile::deserialize(NodeDeserializer::new(&tree))?;
     file.seed = source.seed.unwrap_or(file.seed);
+    if let WorkloadConfig::Trace(trace) = &mut file.workload {
+        trace.skip_bad_rows |= source.skip_bad_rows;
+    }
     Ok((tree, file))
 }

@@ -13,6 +13,7 @@ use crate::catalog::{
 };
 use crate::engine::EngineConfig;
 use crate::engine::kv_cache::KvCacheSpec;
+use crate::text_file::{TextFileError, read_text};
 use crate::workload::{ConfigError, WorkloadConfig};
 
 /// The longest time of an action, and of a constant step.
@@ -69,10 +70,12 @@ fn find_model(typed: &Typed, name: &str) -> Result<Model, ScenarioError> {
         return Model::find(name).map_err(|error| unknown_name(typed, "model", &error, or));
     }
     let path = typed.source.path.parent().unwrap_or(Path::new("")).join(name);
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        typed
-            .wrong("model", format!("cannot read the model's {}: {error}", path.display()))
-            .hint("give the path of a Hugging Face config.json, relative to the scenario")
+    let text = read_text(&path).map_err(|error| match error {
+        TextFileError::Read { .. } => typed
+            .wrong("model", error)
+            .hint("give the path of a Hugging Face config.json, relative to the scenario"),
+        // It says itself what to do.
+        TextFileError::NotUtf8 { .. } => typed.wrong("model", error),
     })?;
     let stem = path.parent().and_then(Path::file_name).unwrap_or(path.as_os_str());
     parse_hf_config(&stem.to_string_lossy(), &text)

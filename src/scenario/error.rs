@@ -3,8 +3,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::workload::{ConfigError, WorkloadError};
-
 /// Where a value was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -47,23 +45,6 @@ impl ScenarioError {
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
-    }
-}
-
-/// Of a workload that was not checked before.
-impl From<ConfigError> for ScenarioError {
-    fn from(error: ConfigError) -> Self {
-        Self::new("workload", error)
-    }
-}
-
-/// Of a trace that was opened.
-impl From<WorkloadError> for ScenarioError {
-    fn from(error: WorkloadError) -> Self {
-        match error {
-            WorkloadError::InFile { path, source } => Self::new(path, source),
-            error => Self::new("workload", error),
-        }
     }
 }
 

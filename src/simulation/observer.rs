@@ -40,6 +40,13 @@ pub struct RequestRecord {
     pub shares_first_block: bool,
 }
 
+impl RequestRecord {
+    /// The client got the whole answer.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.finish_reason, FinishReason::Length | FinishReason::Stop)
+    }
+}
+
 /// A step whose output was processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepRecord {

@@ -7,7 +7,7 @@ use super::observer::Observer;
 use super::replica::{Next, Replica};
 use crate::engine::scheduler::RequestError;
 use crate::units::SimTime;
-use crate::workload::{Workload, WorkloadError};
+use crate::workload::{Workload, WorkloadError, WorkloadNotes};
 
 /// Why a simulation cannot go on.
 #[derive(Debug, Error)]
@@ -89,6 +89,11 @@ impl Simulation {
     /// The workload's names of tenants.
     pub fn tenants(&self) -> &[String] {
         self.workload.tenants()
+    }
+
+    /// What the workload says of where its requests come from, so far.
+    pub fn workload_notes(&self) -> WorkloadNotes {
+        self.workload.notes()
     }
 
     /// Takes one event; false when there is none left.

@@ -101,7 +101,7 @@ impl Observer for Seen {
         self.requests.push(*request);
     }
     fn on_evictions(&mut self, evictions: &[BlockEviction]) {
-        self.evictions += evictions.len();
+        self.evictions += evictions.iter().map(|run| run.num_blocks as usize).sum::<usize>();
     }
     fn on_reuse_gaps(&mut self, _gaps_ns: &[u64]) {}
     fn on_reset(&mut self, at: SimTime, done: bool, num_preempted: u32) {

@@ -113,20 +113,14 @@ impl WorkloadConfig {
         open: &mut Open<'_, E>,
     ) -> Result<Box<dyn Workload>, E> {
         match self.source() {
-            Source::Trace(config) => Ok(Box::new(open_trace("", config, open)?)),
+            Source::Trace(config) => {
+                config.validate()?;
+                let TraceFile { path, input, tokenizer } = open("", config)?;
+                let trace = Trace::new(input, config, tokenizer, seed);
+                Ok(Box::new(trace.map_err(|error| in_file(&path, error))?))
+            }
             Source::Generator(generator) => generate(generator, seed, open),
             Source::Mix(mix) => Ok(Box::new(Mix::new(mix, seed, open)?)),
         }
     }
-}
-
-/// The trace at a field.
-pub(super) fn open_trace<E: From<ConfigError> + From<WorkloadError>>(
-    field: &str,
-    config: &TraceConfig,
-    open: &mut Open<'_, E>,
-) -> Result<Trace, E> {
-    config.validate()?;
-    let TraceFile { path, input } = open(field, config)?;
-    Ok(Trace::new(input, config).map_err(|error| in_file(&path, error))?)
 }

@@ -18,6 +18,9 @@ pub enum WorkloadError {
         found: String,
         expected: String,
     },
+    /// The trace needs a setting.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// Nothing in the beginning of a trace tells its format.
     #[error(
         "cannot tell the format of a trace that begins with {found}; give one: `format: ...` with {formats}"
@@ -31,7 +34,7 @@ pub enum WorkloadError {
     /// Parts of a mix have a range of token ids each, so that nothing of one is equal to something of
     /// another.
     #[error(
-        "part `{part}` of the mix uses more token ids than a part has (2^57); \
+        "part `{part}` of the mix uses more token ids than a part has (2^54); \
          a trace with hash ids as large as that can only be a workload of its own"
     )]
     TokenIds { part: String },

@@ -15,6 +15,7 @@ mod distribution;
 mod error;
 mod generator;
 pub mod mix;
+mod notes;
 pub mod prefix_repetition;
 pub mod rag;
 pub mod random;
@@ -35,6 +36,7 @@ pub use config::WorkloadConfig;
 pub use distribution::{Bin, Distribution};
 pub(crate) use error::require;
 pub use error::{ConfigError, WorkloadError};
+pub use notes::WorkloadNotes;
 pub use recording::TraceFile;
 
 use crate::units::SimTime;
@@ -63,4 +65,9 @@ pub trait Workload: Send {
     /// The names that [`RequestSpec::tenant`] points into; empty when there is only one tenant
     /// without a name.
     fn tenants(&self) -> &[String];
+
+    /// What the report has to say of where the requests come from.
+    fn notes(&self) -> WorkloadNotes {
+        WorkloadNotes::default()
+    }
 }

@@ -6,12 +6,15 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
 use super::generator::{Generator, StartsMut};
-use super::recording::Recording;
+use super::recording::{self, Recording};
 use super::sessions::{Independent, Requests, Sessions};
 use super::starts::{Starts, StartsConfig};
 use super::token_ids::{first_own_token, shared_text};
 use super::trace::TraceConfig;
-use super::{ArrivalProcess, ConfigError, Distribution, RequestSpec, Workload, WorkloadError, require, rng};
+use super::{
+    ArrivalProcess, ConfigError, Distribution, RequestSpec, Workload, WorkloadError, WorkloadNotes, require,
+    rng,
+};
 use crate::prompt::TokenRuns;
 
 /// Requests that share no more than a prefix.
@@ -112,7 +115,9 @@ impl Generator for RandomConfig {
             require(is_fixed || self.range_ratio == 0.0, "range_ratio", self.range_ratio, expected)?;
         }
         match &self.lengths {
-            Some(lengths) => lengths.trace.validate().map_err(|error| error.within("lengths.trace")),
+            Some(lengths) => {
+                recording::validate(&lengths.trace).map_err(|error| error.within("lengths.trace"))
+            }
             None => Ok(()),
         }
     }
@@ -192,6 +197,13 @@ impl Requests for Random {
         let mut prompt = self.prefix.clone();
         prompt.push_run(first, input);
         Ok(Some(RequestSpec::plain(prompt, TokenRuns::from_run(first + u64::from(input), output))))
+    }
+
+    fn notes(&self) -> WorkloadNotes {
+        match &self.lengths {
+            Lengths::InOrder(recording) | Lengths::Drawn { recording, .. } => recording.notes(),
+            Lengths::Laws { .. } => WorkloadNotes::default(),
+        }
     }
 }
 
@@ -297,7 +309,8 @@ mod tests {
         let mut workload = WorkloadConfig::Random(Box::new(config.clone()))
             .build::<Box<dyn std::error::Error>>(seed, &mut |field, _| {
                 assert!(field == ".arrival_process.replay" || field == ".lengths.trace", "{field}");
-                Ok(TraceFile { path: "t.jsonl".into(), input: TraceInput::new(TRACE.as_bytes())? })
+                let input = TraceInput::new(TRACE.as_bytes())?;
+                Ok(TraceFile { path: "t.jsonl".into(), input, tokenizer: None })
             })
             .unwrap();
         let arrivals = run(&mut *workload, |_| 1);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::starts::Starts;
-use super::{Arrival, RequestSpec, Workload, WorkloadError};
+use super::{Arrival, RequestSpec, Workload, WorkloadError, WorkloadNotes};
 use crate::units::SimTime;
 
 /// What a generator's sessions say.
@@ -40,6 +40,11 @@ pub(super) trait Traffic: Send {
     fn tenants(&self) -> &[String] {
         &[]
     }
+
+    /// See [`Workload::notes`].
+    fn notes(&self) -> WorkloadNotes {
+        WorkloadNotes::default()
+    }
 }
 
 /// A request to send some time after the answer that brought it about.
@@ -62,6 +67,11 @@ pub(super) trait Requests: Send {
     /// Request number `index`, called once for each of 0, 1, 2, ...; `None` if there is none. Its
     /// index and session are filled in by the caller.
     fn request(&mut self, index: u64) -> Result<Option<RequestSpec>, WorkloadError>;
+
+    /// See [`Workload::notes`].
+    fn notes(&self) -> WorkloadNotes {
+        WorkloadNotes::default()
+    }
 }
 
 pub(super) struct Independent<R>(pub R);
@@ -78,6 +88,10 @@ impl<R: Requests> Traffic for Independent<R> {
     }
 
     fn answered(&mut self, _request: RequestSpec, _next: &mut Vec<Next<RequestSpec>>) {}
+
+    fn notes(&self) -> WorkloadNotes {
+        self.0.notes()
+    }
 }
 
 /// A generator that has nothing to send so often in a row has nothing more to send.
@@ -204,5 +218,11 @@ impl<T: Traffic> Workload for Sessions<T> {
 
     fn tenants(&self) -> &[String] {
         self.traffic.tenants()
+    }
+
+    fn notes(&self) -> WorkloadNotes {
+        let mut notes = self.starts.notes();
+        notes.extend(self.traffic.notes());
+        notes
     }
 }

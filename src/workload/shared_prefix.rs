@@ -240,12 +240,12 @@ mod tests {
         let config = SharedPrefixConfig { num_groups: 0, ..config("num_sessions: 1") };
         assert_eq!(
             Generator::validate(&config).unwrap_err().to_string(),
-            "`num_groups`: found 0, expected a whole number from 1 to 10000000"
+            "`num_groups`: found 0, expected a whole number from 1 to 4000000"
         );
-        let config = SharedPrefixConfig { num_groups: 10, num_prompts_per_group: 1_000_001, ..config };
+        let config = SharedPrefixConfig { num_groups: 10, num_prompts_per_group: 400_001, ..config };
         assert_eq!(
             Generator::validate(&config).unwrap_err().to_string(),
-            "`num_prompts_per_group`: found 1000001, expected a whole number from 1 to 1000000, with \
+            "`num_prompts_per_group`: found 400001, expected a whole number from 1 to 400000, with \
              `num_groups` 10"
         );
     }

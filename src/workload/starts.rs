@@ -1,7 +1,7 @@
 //! When the sessions of a generator start, and how many.
 
 use super::recording::Recording;
-use super::{ArrivalProcess, ArrivalTimes, ConfigError, WorkloadError, require};
+use super::{ArrivalProcess, ArrivalTimes, ConfigError, WorkloadError, WorkloadNotes, require};
 use crate::units::SimTime;
 
 /// What every generator can be told of its starts. The names of two fields differ: what starts is a
@@ -108,6 +108,14 @@ impl Starts {
             self.left = left - 1;
         }
         Ok(at)
+    }
+
+    /// See [`Workload::notes`](super::Workload::notes).
+    pub fn notes(&self) -> WorkloadNotes {
+        match &self.times {
+            Times::Recorded(recording) => recording.notes(),
+            Times::Law(_) | Times::Batch(_) => WorkloadNotes::default(),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which token ids generated texts have: equal ids are equal tokens, so each text gets its own.
 //! Above them are those of traces that do not tell what was said.
 
-use super::trace::FIRST_UNKNOWN_TOKEN;
+use super::trace::{FIRST_PREFIX_TOKEN, FIRST_REUSE_TOKEN, FIRST_UNKNOWN_TOKEN};
 use crate::prompt::TokenRuns;
 
 /// Texts that sessions share have ids below this, those of one session alone from here on.
@@ -11,7 +11,7 @@ const FIRST_OWN_TOKEN: u64 = 1 << 62;
 const TEXT_TOKENS: u64 = 1 << 32;
 
 /// How many texts may be shared.
-pub(crate) const MAX_SHARED_TEXTS: u64 = 10_000_000;
+pub(crate) const MAX_SHARED_TEXTS: u64 = 4_000_000;
 
 /// The first `len` tokens of shared text number `index`, a system prompt or a document.
 pub(crate) fn shared_text(index: u64, len: u32) -> TokenRuns {
@@ -30,17 +30,20 @@ pub(crate) fn first_own_token(index: u64, tokens_per_session: u32) -> u64 {
     FIRST_OWN_TOKEN + index * u64::from(tokens_per_session)
 }
 
-/// The ids of a part of a mix: each range of ids has room for so many in each of 32 parts.
-const PART_TOKENS: u64 = 1 << 57;
-pub(crate) const MAX_PARTS: usize = (FIRST_OWN_TOKEN / PART_TOKENS) as usize;
+/// Where the ids of one kind of text begin: those that sessions share and traces tell, of sessions,
+/// of what a trace is assumed to share, and of what nobody tells.
+const RANGES: [u64; 5] = [0, FIRST_OWN_TOKEN, FIRST_REUSE_TOKEN, FIRST_PREFIX_TOKEN, FIRST_UNKNOWN_TOKEN];
+
+/// A part of a mix has so many ids in each range. All of them have room for 32 parts.
+const PART_TOKENS: u64 = 1 << 54;
+pub(crate) const MAX_PARTS: usize = 32;
 
 /// The same text as part number `part` of a mix says it: equal to nothing that another part says.
 /// `None` when it uses more ids than a part has.
 pub(crate) fn in_part(tokens: &TokenRuns, part: usize) -> Option<TokenRuns> {
     let mut moved = TokenRuns::new();
     for run in tokens.runs() {
-        let ranges = [FIRST_UNKNOWN_TOKEN, FIRST_OWN_TOKEN, 0];
-        let first = ranges.into_iter().find_map(|range| run.start.checked_sub(range))?;
+        let first = RANGES.into_iter().rev().find_map(|range| run.start.checked_sub(range))?;
         if first + u64::from(run.len) > PART_TOKENS {
             return None;
         }
@@ -62,6 +65,17 @@ mod tests {
         assert_eq!((last.len(), last.runs().len()), (150, 2));
         assert!(last.runs()[0].start < FIRST_OWN_TOKEN && last.runs()[1].start < 2 * FIRST_OWN_TOKEN);
         assert_ne!(last.runs()[0].start, tokens.runs()[0].start);
+    }
+
+    #[test]
+    fn every_range_has_room_for_all_parts() {
+        let ends = [&RANGES[1..], &[u64::MAX]].concat();
+        for (range, end) in RANGES.into_iter().zip(ends) {
+            assert!((end - range) / PART_TOKENS >= MAX_PARTS as u64, "{range}");
+        }
+        // Placeholders come last of what is shared.
+        let last = placeholders(u32::MAX).runs()[0];
+        assert!(last.start + u64::from(last.len) <= PART_TOKENS);
     }
 
     #[test]

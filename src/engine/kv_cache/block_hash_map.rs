@@ -6,6 +6,33 @@ use rustc_hash::FxHashMap;
 use super::block::{BlockId, NULL_BLOCK};
 use crate::engine::hash::BlockHash;
 
+/// The first block of a hash, and whether more follow: a bit that almost always spares a look into
+/// the table of duplicates.
+#[derive(Clone, Copy, Debug)]
+struct FirstBlock(u32);
+
+impl FirstBlock {
+    const NONE: Self = Self(NULL_BLOCK.0);
+    /// No GPU holds 2^31 blocks.
+    const HAS_OTHERS: u32 = 1 << 31;
+
+    fn alone(block: BlockId) -> Self {
+        Self(block.0)
+    }
+
+    fn block(self) -> BlockId {
+        BlockId(self.0 & !Self::HAS_OTHERS)
+    }
+
+    fn has_others(self) -> bool {
+        self.0 & Self::HAS_OTHERS != 0
+    }
+
+    fn set_has_others(&mut self, has_others: bool) {
+        self.0 = self.block().0 | if has_others { Self::HAS_OTHERS } else { 0 };
+    }
+}
+
 /// Almost every hash has one block; the others keep theirs in order of insertion, since a lookup
 /// takes the first.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +40,7 @@ pub(super) struct BlockHashToBlockMap {
     /// The first block of each hash, or the null block, which is never cached. Hashes are dense
     /// numbers, and those of blocks in a row mostly lie in a row: four bytes for each hash that the
     /// run has ever seen are much faster than a hash table.
-    first: Vec<BlockId>,
+    first: Vec<FirstBlock>,
     num_hashes: usize,
     /// The blocks after the first.
     duplicates: FxHashMap<BlockHash, Vec<BlockId>>,
@@ -22,7 +49,7 @@ pub(super) struct BlockHashToBlockMap {
 impl BlockHashToBlockMap {
     #[inline]
     pub fn get_one_block(&self, hash: BlockHash) -> Option<BlockId> {
-        self.first.get(hash.0 as usize).copied().filter(|block| !block.is_null())
+        self.first.get(hash.0 as usize).map(|first| first.block()).filter(|block| !block.is_null())
     }
 
     pub fn contains(&self, hash: BlockHash, block: BlockId) -> bool {
@@ -36,39 +63,44 @@ impl BlockHashToBlockMap {
     pub fn insert(&mut self, hash: BlockHash, block: BlockId) {
         let at = hash.0 as usize;
         if at >= self.first.len() {
-            self.first.resize((at + 1).next_power_of_two(), NULL_BLOCK);
+            self.grow(at + 1);
         }
-        if self.first[at].is_null() {
-            self.first[at] = block;
+        let first = &mut self.first[at];
+        if first.block().is_null() {
+            *first = FirstBlock::alone(block);
             self.num_hashes += 1;
         } else {
+            first.set_has_others(true);
             self.duplicates.entry(hash).or_default().push(block);
         }
+    }
+
+    /// By a part of its size: doubling would touch much memory that is never used.
+    #[cold]
+    fn grow(&mut self, len: usize) {
+        self.first.resize(len + len / 8 + 1024, FirstBlock::NONE);
     }
 
     /// Takes the block from under the hash; false if it is not there.
     #[inline]
     pub fn pop(&mut self, hash: BlockHash, block: BlockId) -> bool {
         let Some(first) = self.first.get_mut(hash.0 as usize) else { return false };
-        if first.is_null() {
-            return false;
+        if first.has_others() {
+            return self.pop_duplicate(hash, block);
         }
-        if self.duplicates.is_empty() || !self.duplicates.contains_key(&hash) {
-            let found = *first == block;
-            if found {
-                *first = NULL_BLOCK;
-                self.num_hashes -= 1;
-            }
-            return found;
+        let found = !block.is_null() && first.block() == block;
+        if found {
+            *first = FirstBlock::NONE;
+            self.num_hashes -= 1;
         }
-        self.pop_duplicate(hash, block)
+        found
     }
 
     fn pop_duplicate(&mut self, hash: BlockHash, block: BlockId) -> bool {
         let first = &mut self.first[hash.0 as usize];
         let Some(others) = self.duplicates.get_mut(&hash) else { return false };
-        let found = if *first == block {
-            *first = others.remove(0);
+        let found = if first.block() == block {
+            *first = FirstBlock::alone(others.remove(0));
             true
         } else if let Some(at) = others.iter().position(|&other| other == block) {
             others.remove(at);
@@ -76,6 +108,7 @@ impl BlockHashToBlockMap {
         } else {
             false
         };
+        first.set_has_others(!others.is_empty());
         if others.is_empty() {
             self.duplicates.remove(&hash);
         }
@@ -83,15 +116,17 @@ impl BlockHashToBlockMap {
     }
 
     pub fn clear(&mut self) {
-        self.first.fill(NULL_BLOCK);
+        self.first.fill(FirstBlock::NONE);
         self.num_hashes = 0;
         self.duplicates.clear();
     }
 
     /// Whether all lists of duplicates are in use and have a first block, and hashes are counted right.
     pub fn is_consistent(&self) -> bool {
+        let has_others = |first: &&FirstBlock| first.has_others();
         self.duplicates.iter().all(|(&hash, others)| !others.is_empty() && self.get_one_block(hash).is_some())
-            && self.first.iter().filter(|block| !block.is_null()).count() == self.num_hashes
+            && self.first.iter().filter(has_others).count() == self.duplicates.len()
+            && self.first.iter().filter(|first| !first.block().is_null()).count() == self.num_hashes
     }
 
     /// The number of hashes.

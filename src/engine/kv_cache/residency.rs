@@ -3,8 +3,9 @@
 
 use super::block::BlockId;
 
-/// A block that had been handed out before and is handed out again
-/// (`KVCacheEvictionEvent`; vLLM counts blocks without a hash too).
+/// Blocks that had been handed out before and are handed out again
+/// (`KVCacheEvictionEvent`; vLLM counts blocks without a hash too). One after the other, and alike: the
+/// blocks of a request are taken, left and taken again together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockEviction {
     pub evicted_at_ns: u64,
@@ -12,10 +13,11 @@ pub struct BlockEviction {
     pub lifetime_ns: u64,
     /// Since the last hit, or since it was handed out.
     pub idle_ns: u64,
-    /// Hits on it in this life.
+    /// Hits on each in this life.
     pub num_hits: u32,
     /// Whether a hash was lost with it.
     pub cached: bool,
+    pub num_blocks: u32,
 }
 
 /// Evictions and reuse gaps since they were last taken.
@@ -65,14 +67,20 @@ impl Residency {
     #[inline]
     pub(super) fn on_block_evicted(&mut self, block: BlockId, now_ns: u64, cached: bool) {
         let life = std::mem::replace(&mut self.lives[block.index()], NO_LIFE);
-        if life.birth_ns != NEVER_NS {
-            self.evictions.push(BlockEviction {
-                evicted_at_ns: now_ns,
-                lifetime_ns: now_ns - life.birth_ns,
-                idle_ns: now_ns - life.last_access_ns,
-                num_hits: life.num_hits,
-                cached,
-            });
+        if life.birth_ns == NEVER_NS {
+            return;
+        }
+        let eviction = BlockEviction {
+            evicted_at_ns: now_ns,
+            lifetime_ns: now_ns - life.birth_ns,
+            idle_ns: now_ns - life.last_access_ns,
+            num_hits: life.num_hits,
+            cached,
+            num_blocks: 1,
+        };
+        match self.evictions.last_mut() {
+            Some(last) if (BlockEviction { num_blocks: 1, ..*last }) == eviction => last.num_blocks += 1,
+            _ => self.evictions.push(eviction),
         }
     }
 

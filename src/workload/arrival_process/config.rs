@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::workload::trace::TraceConfig;
-use crate::workload::{ConfigError, require};
+use crate::workload::{ConfigError, recording, require};
 
 /// How users arrive; the mean rate is given beside it, but for `batch` and `replay`.
 ///
@@ -46,7 +46,7 @@ pub enum ArrivalProcess {
     Batch { at_s: f64 },
     /// At the times of a recorded trace, of which nothing else is used; its `rate_scale` divides
     /// them. Ends with the trace.
-    Replay(TraceConfig),
+    Replay(Box<TraceConfig>),
 }
 
 const fn day() -> f64 {
@@ -115,7 +115,7 @@ impl ArrivalProcess {
                 rates("profile.relative_rates[]", &mut relative_rates.iter().copied())
             }
             Self::Batch { at_s } => time("batch.at_s", *at_s),
-            Self::Replay(trace) => trace.validate().map_err(|error| error.within("replay")),
+            Self::Replay(trace) => recording::validate(trace).map_err(|error| error.within("replay")),
         }
     }
 }

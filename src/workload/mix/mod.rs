@@ -15,7 +15,7 @@ pub use config::{MixConfig, PartConfig};
 use super::generator::Open;
 use super::recording::in_file;
 use super::token_ids::in_part;
-use super::{Arrival, ConfigError, RequestSpec, Workload, WorkloadConfig, WorkloadError, rng};
+use super::{Arrival, ConfigError, RequestSpec, Workload, WorkloadConfig, WorkloadError, WorkloadNotes, rng};
 use crate::prompt::{PromptEmbeds, PromptExtras};
 use crate::units::SimTime;
 
@@ -168,5 +168,13 @@ impl Workload for Mix {
 
     fn tenants(&self) -> &[String] {
         &self.tenants
+    }
+
+    fn notes(&self) -> WorkloadNotes {
+        let mut notes = WorkloadNotes::default();
+        for part in &self.parts {
+            notes.extend(part.workload.notes());
+        }
+        notes
     }
 }

@@ -11,7 +11,8 @@ fn build(config: &MixConfig, trace: &'static str) -> Mix {
     let mut fields = Vec::new();
     let mix = Mix::new::<Box<dyn std::error::Error>>(config, 7, &mut |field, _| {
         fields.push(field.to_owned());
-        Ok(TraceFile { path: "t.jsonl".into(), input: TraceInput::new(trace.as_bytes())? })
+        let input = TraceInput::new(trace.as_bytes())?;
+        Ok(TraceFile { path: "t.jsonl".into(), input, tokenizer: None })
     });
     assert!(fields.iter().all(|field| field.starts_with(".parts[")), "{fields:?}");
     mix.unwrap()

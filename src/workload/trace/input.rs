@@ -3,9 +3,13 @@
 use std::io::{self, BufRead, Read};
 
 use super::decompress::decompress;
+use super::head::Head;
 use crate::workload::WorkloadError;
 
 const BUFFER_BYTES: usize = 256 * 1024;
+
+/// The names that tell a format must lie within so many bytes.
+const HEAD_BYTES: usize = 64 * 1024;
 
 /// Longer lines are refused, so that a file without line ends cannot fill the memory.
 const MAX_LINE_BYTES: usize = 256 * 1024 * 1024;
@@ -35,6 +39,12 @@ impl TraceInput {
             input.start += BYTE_ORDER_MARK.len();
         }
         Ok(input)
+    }
+
+    /// What the content begins with.
+    pub(super) fn head(&mut self) -> Result<Head, WorkloadError> {
+        let bytes = self.peek(HEAD_BYTES).map_err(|source| WorkloadError::Read { line: 1, source })?;
+        Ok(Head::of(bytes))
     }
 
     /// The next `len` bytes, or what is left if that is less. `len` is at most the buffer's size.
@@ -84,8 +94,20 @@ impl TraceInput {
         }
     }
 
+    /// What has been read and not consumed.
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Consumes bytes that have been read.
+    pub(super) fn take_bytes(&mut self, len: usize) -> &[u8] {
+        let start = self.start;
+        self.start += len;
+        &self.buffer[start..self.start]
+    }
+
     /// Reads behind what is there; 0 at the end of the source.
-    fn read_more(&mut self) -> io::Result<usize> {
+    pub(super) fn read_more(&mut self) -> io::Result<usize> {
         if self.end == self.buffer.len() {
             if self.start > 0 {
                 self.buffer.copy_within(self.start..self.end, 0);

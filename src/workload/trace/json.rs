@@ -242,6 +242,14 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Steps over a value of any kind and returns its text.
+    pub fn raw(&mut self) -> Result<&'a [u8], Mistake> {
+        self.peek();
+        let start = self.at;
+        self.skip()?;
+        Ok(&self.text[start..self.at])
+    }
+
     /// Nothing but white space may be left.
     pub fn end(&mut self) -> Result<(), Mistake> {
         match self.peek() {
@@ -293,5 +301,119 @@ fn shortened(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}...", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reads a whole text with this reader into what serde_json makes of it.
+    fn value(json: &mut Json<'_>) -> Result<serde_json::Value, Mistake> {
+        use serde_json::Value;
+        Ok(match json.peek() {
+            Some(b'{') => {
+                let mut map = serde_json::Map::new();
+                json.object(|json, name| {
+                    map.insert(name.to_owned(), value(json)?);
+                    Ok(())
+                })?;
+                Value::Object(map)
+            }
+            Some(b'[') => {
+                let mut list = Vec::new();
+                json.list(|json| {
+                    list.push(value(json)?);
+                    Ok(())
+                })?;
+                Value::Array(list)
+            }
+            Some(b'"') => json.string()?.into_owned().into(),
+            _ if json.null() => Value::Null,
+            _ => match json.bool() {
+                Some(value) => value.into(),
+                None => match json.u64() {
+                    Some(number) => number.into(),
+                    None => match json.number() {
+                        Some(text) => serde_json::from_str(text).unwrap(),
+                        None => return Err(json.unexpected("a value")),
+                    },
+                },
+            },
+        })
+    }
+
+    fn parse(text: &[u8]) -> Option<serde_json::Value> {
+        let mut json = Json::new(text);
+        let value = value(&mut json).ok()?;
+        json.end().ok().map(|()| value)
+    }
+
+    #[test]
+    fn it_accepts_what_serde_json_accepts() {
+        for text in [
+            "0",
+            "-0",
+            "10",
+            "01",
+            "1.",
+            ".5",
+            "1.5e+3",
+            "1e",
+            "-",
+            "18446744073709551615",
+            "18446744073709551616",
+            "\"\"",
+            "\"a\\u00e9\\n\\ud83d\\ude00\"",
+            "\"\\x\"",
+            "\"\\ud83d\"",
+            "\"\u{1}\"",
+            "\"unfinished",
+            "\"\\\"",
+            "[]",
+            "[ ]",
+            "[1,]",
+            "[1 2]",
+            "[1, [2, {}]]",
+            "{}",
+            "{\"a\" : 1}",
+            "{\"a\": 1,}",
+            "{a: 1}",
+            "{\"a\" 1}",
+            "true",
+            "tru",
+            "null",
+            "nul",
+            "NaN",
+            "Infinity",
+            "",
+            " ",
+            "1 1",
+            "{\"a\": 1}}",
+            "\u{feff}1",
+            "'a'",
+        ] {
+            assert_eq!(parse(text.as_bytes()), serde_json::from_str(text).ok(), "{text}");
+        }
+        assert_eq!(parse(b"\"\xff\""), None);
+        assert_eq!(parse("[".repeat(100_000).as_bytes()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn texts_like_json_are_read_as_serde_json_reads_them(text in "[\\[\\]{}:, \n\"\\\\abu0-9.eE+-]{0,12}") {
+            let expected = serde_json::from_str::<serde_json::Value>(&text).ok();
+            // serde_json keeps the last of equal names too, but in the first one's place.
+            prop_assert_eq!(parse(text.as_bytes()), expected, "{}", text);
+        }
+
+        #[test]
+        fn skipping_accepts_the_same(text in "[\\[\\]{}:, \"\\\\a0-9.e-]{0,10}") {
+            let mut json = Json::new(text.as_bytes());
+            let skipped = json.skip().is_ok() && json.end().is_ok();
+            prop_assert_eq!(skipped, serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok(), "{}", text);
+        }
     }
 }

@@ -22,7 +22,7 @@
 //! | `cache_salt` | | a text |
 //! | `lora` | | `{"name": ..., "id": ..., "path": ...}` |
 //! | `mm` | tokens | items such as images: `[{"identifier": ..., "offset_tokens": ..., "length_tokens": ...}]` |
-//! | `prompt_embeds` | | `{"num_tokens": ..., "dim": ..., "start": ...}` or `{"of_tokens": ...}`, see [`PromptEmbeds`] |
+//! | `prompt_embeds` | | `{"tokens": ...}` as in `prompt`, or `{"num_tokens": ..., "dim": ..., "start": ...}`, see [`PromptEmbeds`] |
 //! | `patience` | seconds | `{"lasts_s": ..., "waits_for": "first_token"}` (or `"last_token"`): then it is aborted |
 //!
 //! All but a prompt and an output may be left out. A field that is not in this table is a mistake.
@@ -312,8 +312,9 @@ fn check_mm(items: &[MmItem], prompt_tokens: u32) -> Result<(), Mistake> {
 }
 
 fn read_prompt_embeds(json: &mut Json<'_>) -> Result<PromptEmbeds, Mistake> {
-    let (mut num_tokens, mut dim, mut start, mut of_tokens) = (None, None, None, None);
+    let (mut known, mut num_tokens, mut dim, mut start) = (None, None, None, None);
     json.object(|json, field| match field {
+        "tokens" => set(&mut known, "prompt_embeds.tokens", tokens(json)),
         "num_tokens" => set(&mut num_tokens, "prompt_embeds.num_tokens", length_tokens(json)),
         "dim" => set(&mut dim, "prompt_embeds.dim", DIM.read(json)),
         "start" => {
@@ -321,11 +322,15 @@ fn read_prompt_embeds(json: &mut Json<'_>) -> Result<PromptEmbeds, Mistake> {
             let value = value.ok_or_else(|| Mistake::new("no whole number", "one of 64 bits"));
             set(&mut start, "prompt_embeds.start", value)
         }
-        "of_tokens" => set(&mut of_tokens, "prompt_embeds.of_tokens", tokens(json)),
-        field => Err(unknown(field, "num_tokens, dim, start, of_tokens").within("prompt_embeds")),
+        field => Err(unknown(field, "tokens, or num_tokens, dim, start").within("prompt_embeds")),
     })?;
-    if let Some(tokens) = of_tokens {
-        return Ok(PromptEmbeds::OfTokens(tokens));
+    if let (Some(known), None, None, None) = (&known, num_tokens, dim, start) {
+        return Ok(PromptEmbeds::OfTokens(known.clone()));
+    }
+    if known.is_some() {
+        return Err(
+            Mistake::new("both forms", "either tokens, or num_tokens, dim and start").within("prompt_embeds")
+        );
     }
     Ok(PromptEmbeds::Counting {
         num_tokens: require(num_tokens, "prompt_embeds.num_tokens", LENGTH_TOKENS)?,

@@ -151,9 +151,9 @@ fn write_extras(row: &mut String, extras: &PromptExtras) {
                 row.push_str(", \"start\": ");
                 number(row, *start);
             }
-            PromptEmbeds::OfTokens(text) => {
-                row.push_str("{\"of_tokens\": ");
-                tokens(row, text);
+            PromptEmbeds::OfTokens(known) => {
+                row.push_str("{\"tokens\": ");
+                tokens(row, known);
             }
         }
         row.push('}');
@@ -286,6 +286,22 @@ mod tests {
     }
 
     #[test]
+    fn embeddings_of_tokens_are_written_as_tokens() {
+        let embeds = PromptEmbeds::OfTokens(TokenRuns::from_run(40, 9));
+        let extras = PromptExtras { prompt_embeds: Some(embeds), ..PromptExtras::default() };
+        let length = |tokens| TraceTokens::Length(tokens);
+        let request = TraceRequest { extras, ..TraceRequest::new(2, None, length(9), length(1)) };
+        let text = write(&KvsimHeader::default(), std::slice::from_ref(&request));
+        assert!(text.ends_with(concat!(
+            r#"{"prompt_tokens": 9, "output_tokens": 1, "prompt_embeds": {"tokens": [[40, 9]]}}"#,
+            "\n"
+        )));
+        let input = TraceInput::new(Cursor::new(text.into_bytes())).unwrap();
+        let (_, mut reader) = open(input, &ReadOptions::default()).unwrap();
+        assert_eq!(reader.next_request().unwrap(), Some(request));
+    }
+
+    #[test]
     fn a_tenant_without_a_name_is_refused() {
         let mut writer = KvsimWriter::new(Vec::new(), &KvsimHeader::default()).unwrap();
         assert!(writer.write(&full()).is_err());
@@ -335,6 +351,14 @@ mod tests {
                     }
                 })
                 .collect();
+            let mut requests: Vec<TraceRequest> = requests;
+            // In a file times do not decrease.
+            let mut times: Vec<SimTime> = requests.iter().filter_map(|request| request.at).collect();
+            times.sort_unstable();
+            let mut times = times.into_iter();
+            for request in requests.iter_mut().filter(|request| request.at.is_some()) {
+                request.at = times.next();
+            }
             let text = write(&header, &requests);
             let input = TraceInput::new(Cursor::new(text.into_bytes())).unwrap();
             let (format, mut reader) = open(input, &ReadOptions::default()).unwrap();

@@ -101,4 +101,17 @@ pub trait TraceReader: Send {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// The rows left out so far because they could not be read.
+    fn skipped(&self) -> SkippedRows {
+        SkippedRows::default()
+    }
+}
+
+/// Rows that were left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SkippedRows {
+    pub count: u64,
+    /// What was wrong with the first of them.
+    pub first: Option<String>,
 }
