@@ -21,6 +21,9 @@ const MAX_AT_S: f64 = 1e9;
 const MAX_STEP_NS: u64 = 1_000_000_000_000;
 const MAX_PER_TOKEN_NS: u64 = 1_000_000_000;
 
+/// A length without an end can be more than this.
+const MAX_LENGTH: u64 = i32::MAX as u64;
+
 pub(super) struct Checked {
     pub model: Model,
     pub gpu: &'static Gpu,
@@ -287,9 +290,9 @@ fn check_lengths(
                 .hint(format!("give {max_model_len} or less"))
         }
         _ => {
+            let most = if most > MAX_LENGTH { "any number of".to_owned() } else { most.to_string() };
             let message = format!(
-                "a prompt and its answer can have {most} tokens, which is more than max_model_len \
-                 ({max_model_len})"
+                "a prompt and its answer can have {most} tokens, but max_model_len is {max_model_len}"
             );
             typed.wrong(section, message).hint("give shorter lengths, and a `max` to those without one")
         }

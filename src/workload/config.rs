@@ -19,7 +19,7 @@ use super::{ConfigError, Workload, WorkloadError};
 #[serde(rename_all = "snake_case")]
 pub enum WorkloadConfig {
     /// A recorded trace.
-    Trace(TraceConfig),
+    Trace(Box<TraceConfig>),
     /// Chat sessions.
     Chat(Box<ChatConfig>),
     /// Independent requests.

@@ -62,9 +62,12 @@ impl StartsConfig<'_> {
         let times = match (replay, self.process) {
             (Some(recording), _) => Times::Recorded(recording),
             (None, ArrivalProcess::Batch { at_s }) => Times::Batch(SimTime::from_secs_f64(*at_s)),
-            (None, process) => {
-                Times::Law(ArrivalTimes::new(process, self.rate_per_s.unwrap_or(1.0), seed, self.stream))
-            }
+            (None, process) => Times::Law(Box::new(ArrivalTimes::new(
+                process,
+                self.rate_per_s.unwrap_or(1.0),
+                seed,
+                self.stream,
+            ))),
         };
         Starts {
             times,
@@ -85,7 +88,7 @@ pub(super) struct Starts {
 }
 
 enum Times {
-    Law(ArrivalTimes),
+    Law(Box<ArrivalTimes>),
     Batch(SimTime),
     Recorded(Recording),
 }

@@ -16,7 +16,7 @@ use super::config::MmppState;
 pub(super) enum Clock {
     Steady { rate_per_s: f64 },
     Cosine { rate_per_s: f64, amplitude: f64, period_s: f64, peak_at_s: f64 },
-    Pieces(Pieces),
+    Pieces(Box<Pieces>),
 }
 
 impl Clock {
@@ -64,7 +64,7 @@ pub(super) struct Pieces {
 #[derive(Clone, Debug)]
 enum NextPiece {
     Cycle { step_s: f64, relative_rates: Vec<f64>, next: usize },
-    Mmpp { states: Vec<MmppState>, current: usize, rng: ChaCha8Rng },
+    Mmpp { states: Vec<MmppState>, current: usize, rng: Box<ChaCha8Rng> },
 }
 
 impl NextPiece {
@@ -108,7 +108,7 @@ impl Pieces {
         });
         // Rounding can leave the point at the very end.
         let current = first.unwrap_or(states.len() - 1);
-        Self::new(rate_per_s / mean, NextPiece::Mmpp { states: states.to_vec(), current, rng })
+        Self::new(rate_per_s / mean, NextPiece::Mmpp { states: states.to_vec(), current, rng: Box::new(rng) })
     }
 
     fn new(unit_per_s: f64, next: NextPiece) -> Self {

@@ -41,13 +41,13 @@ impl ArrivalTimes {
         };
         let clock = match process {
             ArrivalProcess::Mmpp { states } => {
-                Clock::Pieces(Pieces::mmpp(rate_per_s, states, rng::stream(seed, name, 1)))
+                Clock::Pieces(Box::new(Pieces::mmpp(rate_per_s, states, rng::stream(seed, name, 1))))
             }
             &ArrivalProcess::Diurnal { amplitude, period_s, peak_at_s } => {
                 Clock::Cosine { rate_per_s, amplitude, period_s, peak_at_s }
             }
             ArrivalProcess::Profile { step_s, relative_rates } => {
-                Clock::Pieces(Pieces::cycle(rate_per_s, *step_s, relative_rates))
+                Clock::Pieces(Box::new(Pieces::cycle(rate_per_s, *step_s, relative_rates)))
             }
             _ => Clock::Steady { rate_per_s },
         };

@@ -34,7 +34,7 @@ enum Starts {
     /// At recorded times; none to come is before this one.
     Recorded { horizon: SimTime },
     /// Sessions, in the order of the file, at these times.
-    Rate { times: Peekable<ArrivalTimes>, next_session: u64 },
+    Rate { times: Box<Peekable<ArrivalTimes>>, next_session: u64 },
     /// Sessions, in the order of the file, one for each time at which another ended.
     Concurrency { free: VecDeque<SimTime>, next_session: u64 },
 }
@@ -73,7 +73,7 @@ impl Trace {
             TraceArrivals::Recorded => Starts::Recorded { horizon: SimTime::ZERO },
             TraceArrivals::Rate(rate) => {
                 let times = ArrivalTimes::new(&rate.process, rate.per_s, seed, "trace arrivals").peekable();
-                Starts::Rate { times, next_session: 0 }
+                Starts::Rate { times: Box::new(times), next_session: 0 }
             }
             TraceArrivals::Concurrency(sessions) => {
                 let free = (0..*sessions).map(|_| SimTime::ZERO).collect();
