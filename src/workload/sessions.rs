@@ -226,3 +226,48 @@ impl<T: Traffic> Workload for Sessions<T> {
         notes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::workload::shared_prefix::SharedPrefixConfig;
+    use crate::workload::testing::{assert_one_at_a_time, by_session, run, workload};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn sessions_start_in_order_as_soon_as_they_may(
+            seed: u64,
+            max_concurrency in 1usize..6,
+            answer_ms in prop::collection::vec(0u64..900, 1..8),
+        ) {
+            let yaml = format!(
+                "{{sessions_per_s: 5, num_sessions: 40, num_groups: 2, num_prompts_per_group: 20, \
+                 system_prompt_len: 3, question_len: 2, output_len: 1, turns: {{geometric: {{mean: 3}}}}, \
+                 think_time_s: {{uniform: {{min: 0, max: 0.3}}}}, max_concurrency: {max_concurrency}}}"
+            );
+            let config: SharedPrefixConfig = serde_yaml::from_str(&yaml).unwrap();
+            let free = SharedPrefixConfig { max_concurrency: None, ..config.clone() };
+            let answer_ns = |index: u64| answer_ms[index as usize % answer_ms.len()] * 1_000_000;
+            let due: Vec<SimTime> =
+                by_session(&run(&mut *workload(&free, seed).unwrap(), |_| 0)).values().map(|s| s[0].at).collect();
+
+            let arrivals = run(&mut *workload(&config, seed).unwrap(), answer_ns);
+            assert_one_at_a_time(&arrivals, answer_ns);
+            let sessions = by_session(&arrivals);
+            prop_assert_eq!(sessions.len(), 40);
+            // When each session ended; the next starts when it is due and there is room, not later.
+            let mut ends: Vec<SimTime> = Vec::new();
+            for (index, (due, requests)) in due.iter().zip(sessions.values()).enumerate() {
+                ends.sort_unstable();
+                let room = if index < max_concurrency { SimTime::ZERO } else { ends[index - max_concurrency] };
+                prop_assert_eq!(requests[0].at, room.max(*due));
+                let last = &requests[requests.len() - 1];
+                ends.push(last.at + SimTime(answer_ns(last.request.index)));
+            }
+        }
+    }
+}

@@ -78,7 +78,8 @@ struct Call {
     context: Conversation,
     /// Nobody else draws from it, and always in the same order.
     rng: ChaCha8Rng,
-    /// How many requests of the session this one follows.
+    /// How many requests of the session this one goes on from, those of sub-agents that have ended
+    /// not counted.
     turn: u32,
     calls_left: u32,
     output_tokens: u32,
