@@ -27,6 +27,10 @@ pub mod cost;
 
 pub mod workload;
 
+pub mod reuse;
+
+pub mod trace_tools;
+
 pub mod simulation;
 
 pub mod report;

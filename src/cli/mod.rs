@@ -4,6 +4,7 @@ mod conform;
 mod exit;
 mod progress;
 mod run;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ struct Arguments {
 enum Command {
     Run(run::RunArguments),
     Conform(conform::ConformArguments),
+    Trace(trace::TraceArguments),
 }
 
 /// Runs the command that was typed.
@@ -37,6 +39,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
+        Command::Trace(arguments) => trace::trace(&arguments),
     };
     match result {
         Ok(code) => ExitCode::from(code),

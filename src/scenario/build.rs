@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use serde::Deserialize;
 
@@ -11,6 +13,7 @@ use super::deserialize::NodeDeserializer;
 use super::engine_section::TransferSection;
 use super::error::FieldError;
 use super::file::{CostSection, ScenarioFile};
+use super::trace_progress::{CountingReader, TraceWithProgress};
 use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{Coefficients, ConstantCost, CostModel, Roofline};
@@ -22,7 +25,7 @@ use crate::simulation::{
     Action, ActionKind, DraftAcceptance, Link, Replica, ReplicaConfig, Simulation, Transfers,
 };
 use crate::units::SimTime;
-use crate::workload::trace::{HfTokenizer, TraceConfig, TraceInput};
+use crate::workload::trace::{HfTokenizer, Trace, TraceConfig, TraceInput};
 use crate::workload::{ConfigError, TraceFile, Workload, WorkloadConfig, WorkloadError};
 
 /// Where a scenario comes from, and what the command line changes in it.
@@ -203,28 +206,54 @@ impl Scenario {
         Transfers::new(connector, config.tiers.iter().map(link).collect(), bytes_per_block)
     }
 
-    fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
+    /// Makes the workload alone, and opens its traces if it has some.
+    ///
+    /// # Errors
+    /// A trace that cannot be opened.
+    pub fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
         let workload = &self.file.workload;
+        if let WorkloadConfig::Trace(config) = workload {
+            return Ok(Box::new(self.trace(config)?));
+        }
         let section = format!("workload.{}", workload.kind());
         let built = workload.build(self.seed(), &mut |field, config| {
-            self.open_trace(&format!("{section}{field}"), config).map_err(Unbuilt::Named)
+            let opened = self.open_trace(&format!("{section}{field}"), config).map_err(Unbuilt::Named)?;
+            Ok(opened.file)
         });
-        built.map_err(|error| match error {
+        built.map_err(|error| self.unbuilt(&section, error))
+    }
+
+    fn trace(&self, config: &TraceConfig) -> Result<TraceWithProgress<Trace>, ScenarioError> {
+        let OpenedTrace { file, num_bytes, num_bytes_read } = self.open_trace("workload.trace", config)?;
+        let TraceFile { path, input, tokenizer } = file;
+        let trace = Trace::new(input, config, tokenizer, self.seed()).map_err(|error| {
+            let error = match error {
+                WorkloadError::Config(error) => Unbuilt::Config(error),
+                error => Unbuilt::Trace(path, error),
+            };
+            self.unbuilt("workload.trace", error)
+        })?;
+        let max_requests = config.max_requests;
+        Ok(TraceWithProgress { trace, num_bytes_read, num_bytes, num_requests: 0, max_requests })
+    }
+
+    fn unbuilt(&self, section: &str, error: Unbuilt) -> ScenarioError {
+        match error {
             Unbuilt::Named(error) => error,
             Unbuilt::Config(ConfigError { field, found, expected }) => self
                 .typed
                 .wrong(&format!("{section}.{field}"), format!("`{field}` is {found}"))
                 .hint(format!("give {expected}")),
             Unbuilt::Trace(path, error) => ScenarioError::new(path, error),
-        })
+        }
     }
 
     /// Opens the trace at a field.
-    fn open_trace(&self, field: &str, config: &TraceConfig) -> Result<TraceFile, ScenarioError> {
+    fn open_trace(&self, field: &str, config: &TraceConfig) -> Result<OpenedTrace, ScenarioError> {
         // Only the workload as a whole can be another.
         let given = self.typed.source.trace.as_ref();
         let path = given.cloned().unwrap_or_else(|| self.beside(&config.path));
-        let opened = File::open(&path).and_then(TraceInput::new).map_err(|error| {
+        let cannot = |error: std::io::Error| {
             let message = format!("cannot read {}: {error}", path.display());
             let error = match given {
                 Some(given) => ScenarioError::new(format!("--trace {}", given.display()), message),
@@ -232,10 +261,14 @@ impl Scenario {
             };
             let or = if field == "workload.trace" { ", or --trace FILE" } else { "" };
             error.hint(format!("give the path of a trace, relative to the scenario{or}"))
-        });
-        let input = opened?;
+        };
+        let file = File::open(&path).map_err(cannot)?;
+        let num_bytes = file.metadata().map_err(cannot)?.len();
+        let num_bytes_read = Arc::<AtomicU64>::default();
+        let reader = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
+        let input = TraceInput::new(reader).map_err(cannot)?;
         let tokenizer = config.text.tokenizer.as_ref().map(|path| self.tokenizer(field, path)).transpose()?;
-        Ok(TraceFile { path, input, tokenizer })
+        Ok(OpenedTrace { file: TraceFile { path, input, tokenizer }, num_bytes, num_bytes_read })
     }
 
     /// Reads the tokenizer of the trace at a field.
@@ -255,6 +288,13 @@ impl Scenario {
     fn beside(&self, path: &Path) -> PathBuf {
         self.typed.source.path.parent().unwrap_or(Path::new("")).join(path)
     }
+}
+
+/// A trace that tells how far it has been read.
+struct OpenedTrace {
+    file: TraceFile,
+    num_bytes: u64,
+    num_bytes_read: Arc<AtomicU64>,
 }
 
 /// Why a workload cannot be built.

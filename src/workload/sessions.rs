@@ -216,6 +216,10 @@ impl<T: Traffic> Workload for Sessions<T> {
         }
     }
 
+    fn progress(&self) -> Option<f64> {
+        self.starts.progress()
+    }
+
     fn tenants(&self) -> &[String] {
         self.traffic.tenants()
     }

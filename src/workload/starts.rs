@@ -72,7 +72,10 @@ impl StartsConfig<'_> {
         Starts {
             times,
             until: self.duration_s.map_or(SimTime::MAX, SimTime::from_secs_f64),
-            left: self.count.unwrap_or(u64::MAX),
+            count: self.count,
+            last: SimTime::ZERO,
+            num_starts: 0,
+            is_over: false,
             max_concurrency: self.max_concurrency.map_or(usize::MAX, |most| most as usize),
         }
     }
@@ -82,7 +85,11 @@ impl StartsConfig<'_> {
 pub(super) struct Starts {
     times: Times,
     until: SimTime,
-    left: u64,
+    count: Option<u64>,
+    /// The newest, and how many there were.
+    last: SimTime,
+    num_starts: u64,
+    is_over: bool,
     /// So many sessions may be open at the same time.
     pub max_concurrency: usize,
 }
@@ -97,8 +104,9 @@ impl Starts {
     /// The next start, not before the given time: the limit of concurrency may have held it back.
     /// `None` when there is no more.
     pub fn next(&mut self, not_before: SimTime) -> Result<Option<SimTime>, WorkloadError> {
-        let left = std::mem::take(&mut self.left);
-        if left == 0 {
+        // An error ends them too.
+        let was_over = std::mem::replace(&mut self.is_over, true);
+        if was_over || self.count.is_some_and(|count| self.num_starts >= count) {
             return Ok(None);
         }
         let at = match &mut self.times {
@@ -107,10 +115,21 @@ impl Starts {
             Times::Recorded(recording) => recording.next_time()?,
         };
         let at = at.map(|at| at.max(not_before)).filter(|&at| at < self.until);
-        if at.is_some() {
-            self.left = left - 1;
+        if let Some(at) = at {
+            self.is_over = false;
+            self.last = at;
+            self.num_starts += 1;
         }
         Ok(at)
+    }
+
+    /// See [`Workload::progress`](super::Workload::progress).
+    pub fn progress(&self) -> Option<f64> {
+        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 1.0 };
+        let by_number = self.count.map(|count| share(self.num_starts as f64, count as f64));
+        let has_end = self.until < SimTime::MAX;
+        let by_time = has_end.then(|| share(self.last.as_secs_f64(), self.until.as_secs_f64()));
+        if self.is_over { Some(1.0) } else { by_time.into_iter().chain(by_number).reduce(f64::max) }
     }
 
     /// See [`Workload::notes`](super::Workload::notes).

@@ -388,3 +388,20 @@ fn a_closed_population_keeps_its_number_of_sessions() {
         .max();
     assert_eq!(most, Some(4));
 }
+
+#[test]
+fn progress_follows_the_limit_that_ends_it() {
+    let config = ChatConfig { num_sessions: Some(4), turns: Distribution::Fixed(1.0), ..exact() };
+    // Sessions start at 0, 1, 2 and 3 s.
+    let progress = |config: &ChatConfig| {
+        let mut chat = chat(config, 1);
+        let mut progress = vec![chat.progress().unwrap()];
+        while chat.next().unwrap().is_some() {
+            progress.push(chat.progress().unwrap());
+        }
+        progress
+    };
+    assert_eq!(progress(&config), [0.0, 0.25, 0.5, 0.75, 1.0]);
+    let by_time = ChatConfig { duration_s: Some(2.5), ..config };
+    assert_eq!(progress(&by_time), [0.0, 0.25, 0.5, 0.8]);
+}

@@ -166,6 +166,11 @@ impl Workload for Mix {
         }
     }
 
+    /// That of the part that has least of its own.
+    fn progress(&self) -> Option<f64> {
+        self.parts.iter().filter_map(|part| part.workload.progress()).reduce(f64::min)
+    }
+
     fn tenants(&self) -> &[String] {
         &self.tenants
     }

@@ -91,6 +91,10 @@ impl TraceReader for AiPerf {
         "timestamp"
     }
 
+    fn hash_id_tokens(&self) -> Option<u32> {
+        self.reader.hash_ids.id_tokens()
+    }
+
     fn notes(&self) -> Vec<String> {
         vec![self.reader.text.note()]
     }

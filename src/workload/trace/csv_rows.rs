@@ -1,6 +1,7 @@
 //! The rows of a CSV file (RFC 4180) whose first line names the columns.
-
-use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder, Trim};
+//!
+//! A row is a line: no value of these formats holds a line end. That keeps the line's number right
+//! for line ends of both kinds and for blank lines, which the csv library loses.
 
 use super::fields::{LENGTH_TOKENS, TimeUnit};
 use super::input::TraceInput;
@@ -9,8 +10,9 @@ use crate::units::SimTime;
 use crate::workload::WorkloadError;
 
 pub(super) struct CsvRows {
-    reader: Reader<TraceInput>,
-    record: ByteRecord,
+    input: TraceInput,
+    record: Record,
+    num_columns: usize,
     /// Where each column that was asked for stands.
     columns: Vec<(&'static str, usize)>,
 }
@@ -24,32 +26,82 @@ pub(super) struct CsvRow<'a> {
 impl CsvRows {
     /// Reads the first line. Each of `required` must be a column, `optional` ones may be.
     pub fn new(
-        input: TraceInput,
+        mut input: TraceInput,
         required: &[&'static str],
         optional: &[&'static str],
     ) -> Result<Self, WorkloadError> {
-        let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(input);
-        let header = reader.byte_headers().map_err(|error| located(error, 1))?.clone();
-        let find = |name: &str| header.iter().position(|column| column == name.as_bytes());
+        let mut header = Record::default();
+        if let Some((_, text)) = input.next_line()? {
+            header.split(text);
+        }
+        let num_columns = header.ends.len();
+        let find = |name: &str| (0..num_columns).find(|&index| header.get(index) == name.as_bytes());
         let mut columns = Vec::new();
         for &name in required {
             let missing = || Mistake::new("no such column", "it in the first line").within(name).at_line(1);
             columns.push((name, find(name).ok_or_else(missing)?));
         }
         columns.extend(optional.iter().filter_map(|&name| Some((name, find(name)?))));
-        Ok(Self { reader, record: ByteRecord::new(), columns })
+        Ok(Self { input, record: Record::default(), num_columns, columns })
     }
 
     pub fn next_row(&mut self) -> Result<Option<CsvRow<'_>>, WorkloadError> {
-        let line = self.reader.position().line();
-        match self.reader.read_byte_record(&mut self.record) {
-            Ok(true) => {
-                let line = self.record.position().map_or(line, csv::Position::line);
-                Ok(Some(CsvRow { rows: self, line }))
-            }
-            Ok(false) => Ok(None),
-            Err(error) => Err(located(error, line)),
+        let Some((line, text)) = self.input.next_line()? else { return Ok(None) };
+        self.record.split(text);
+        let found = self.record.ends.len();
+        if found != self.num_columns {
+            let expected = format!("{}, as in the first line", self.num_columns);
+            return Err(Mistake::new(format!("{found} values"), expected).at_line(line));
         }
+        Ok(Some(CsvRow { rows: self, line }))
+    }
+}
+
+/// The values of a line, one after the other.
+#[derive(Default)]
+struct Record {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Record {
+    fn split(&mut self, line: &[u8]) {
+        self.bytes.clear();
+        self.ends.clear();
+        let mut rest = line;
+        loop {
+            rest = rest.trim_ascii_start();
+            if let Some(quoted) = rest.strip_prefix(b"\"") {
+                rest = self.push_quoted(quoted);
+            }
+            let end = memchr::memchr(b',', rest).unwrap_or(rest.len());
+            self.bytes.extend_from_slice(rest[..end].trim_ascii_end());
+            self.ends.push(self.bytes.len());
+            if end == rest.len() {
+                return;
+            }
+            rest = &rest[end + 1..];
+        }
+    }
+
+    /// Takes a value up to its closing quote; two quotes stand for one. Returns what follows.
+    fn push_quoted<'a>(&mut self, mut rest: &'a [u8]) -> &'a [u8] {
+        loop {
+            let end = memchr::memchr(b'"', rest).unwrap_or(rest.len());
+            self.bytes.extend_from_slice(&rest[..end]);
+            match rest.get(end + 1) {
+                Some(b'"') => {
+                    self.bytes.push(b'"');
+                    rest = &rest[end + 2..];
+                }
+                _ => return rest.get(end + 1..).unwrap_or_default(),
+            }
+        }
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start..self.ends[index]]
     }
 }
 
@@ -57,7 +109,7 @@ impl<'a> CsvRow<'a> {
     /// The text of a column; empty if there is no such column.
     pub fn text(&self, column: &'static str) -> Result<&'a str, Mistake> {
         let index = self.rows.columns.iter().find(|(name, _)| *name == column).map(|(_, index)| *index);
-        let bytes = index.and_then(|index| self.rows.record.get(index)).unwrap_or_default();
+        let bytes = index.map_or(&[][..], |index| self.rows.record.get(index));
         std::str::from_utf8(bytes)
             .map_err(|_| Mistake::new("bytes that are not UTF-8", "UTF-8 text").within(column))
     }
@@ -83,13 +135,21 @@ pub(super) fn found(text: &str) -> String {
     if text.is_empty() { "nothing".to_owned() } else { format!("`{text}`") }
 }
 
-fn located(error: csv::Error, line: u64) -> WorkloadError {
-    match error.into_kind() {
-        ErrorKind::Io(source) => WorkloadError::Read { line, source },
-        ErrorKind::UnequalLengths { pos, expected_len, len } => {
-            let expected = format!("{expected_len}, as in the first line");
-            Mistake::new(format!("{len} values"), expected).at_line(pos.map_or(line, |pos| pos.line()))
-        }
-        other => Mistake::new(format!("{other:?}"), "rows of CSV").at_line(line),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(line: &str) -> Vec<String> {
+        let mut record = Record::default();
+        record.split(line.as_bytes());
+        (0..record.ends.len()).map(|index| String::from_utf8(record.get(index).to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn values_are_split_at_commas_outside_of_quotes() {
+        assert_eq!(values("a,b c, d ,"), ["a", "b c", "d", ""]);
+        assert_eq!(values(""), [""]);
+        assert_eq!(values(r#""a,b", "say ""so""",c"#), ["a,b", "say \"so\"", "c"]);
+        assert_eq!(values(r#""open,b"#), ["open,b"]);
     }
 }

@@ -56,6 +56,10 @@ impl TraceReader for Dynamo {
         "request.request_received_ms"
     }
 
+    fn hash_id_tokens(&self) -> Option<u32> {
+        self.hash_ids.id_tokens()
+    }
+
     fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {
         loop {
             let Some((line, text)) = self.input.next_line()? else { return Ok(None) };

@@ -13,13 +13,19 @@ pub(super) struct HashIds {
     /// The tokens of an id; the last of a prompt stands for what remains.
     id_tokens: u32,
     ids: Vec<u64>,
+    has_lists: bool,
     /// Parts of prompts that have no id are nobody else's.
     next_rest_token: u64,
 }
 
 impl HashIds {
     pub fn new(id_tokens: u32) -> Self {
-        Self { id_tokens, ids: Vec::new(), next_rest_token: END_OF_TOKENS }
+        Self { id_tokens, ids: Vec::new(), has_lists: false, next_rest_token: END_OF_TOKENS }
+    }
+
+    /// `None` before the first list.
+    pub fn id_tokens(&self) -> Option<u32> {
+        self.has_lists.then_some(self.id_tokens)
     }
 
     pub fn range(&self) -> Range {
@@ -35,6 +41,7 @@ impl HashIds {
     #[inline]
     pub fn read(&mut self, json: &mut Json<'_>) -> Result<(), Mistake> {
         self.ids.clear();
+        self.has_lists = true;
         let range = self.range();
         if json.peek() != Some(b'[') {
             return Err(json.unexpected(range.to_string()));
@@ -48,6 +55,7 @@ impl HashIds {
     /// Takes the ids of a row from somewhere else.
     pub fn set(&mut self, ids: impl Iterator<Item = Result<u64, Mistake>>) -> Result<(), Mistake> {
         self.ids.clear();
+        self.has_lists = true;
         for id in ids {
             self.ids.push(id?);
         }

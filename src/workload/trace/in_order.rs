@@ -121,6 +121,10 @@ impl TraceReader for InOrder {
         self.reader.time_field()
     }
 
+    fn hash_id_tokens(&self) -> Option<u32> {
+        self.reader.hash_id_tokens()
+    }
+
     fn tenants(&self) -> &[String] {
         self.reader.tenants()
     }

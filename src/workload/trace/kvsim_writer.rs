@@ -48,12 +48,20 @@ impl<W: Write> KvsimWriter<W> {
         self.out.write_all(self.row.as_bytes())
     }
 
+    /// Hands on what `out` keeps.
+    ///
+    /// # Errors
+    /// As `out`.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     /// What was written to, flushed.
     ///
     /// # Errors
     /// As `out`.
     pub fn finish(mut self) -> io::Result<W> {
-        self.out.flush()?;
+        self.flush()?;
         Ok(self.out)
     }
 }

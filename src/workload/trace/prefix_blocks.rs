@@ -43,6 +43,10 @@ impl TraceReader for PrefixBlocks {
         "arrival_s"
     }
 
+    fn hash_id_tokens(&self) -> Option<u32> {
+        self.hash_ids.id_tokens()
+    }
+
     fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {
         let Some(row) = self.rows.next_row()? else { return Ok(None) };
         read(&mut self.hash_ids, &row).map(Some).map_err(|mistake| mistake.at_line(row.line))

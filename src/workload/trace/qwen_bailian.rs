@@ -51,6 +51,10 @@ impl TraceReader for QwenBailian {
         "timestamp"
     }
 
+    fn hash_id_tokens(&self) -> Option<u32> {
+        self.hash_ids.id_tokens()
+    }
+
     fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {
         let Some((line, text)) = self.input.next_line()? else { return Ok(None) };
         read(&mut self.hash_ids, &mut self.roots, line, text)

@@ -96,6 +96,12 @@ pub trait TraceReader: Send {
         &[]
     }
 
+    /// Where prompts are lists of hash ids, the number of tokens that one stands for: what prompts
+    /// share is only known in whole ids. Known after the first request.
+    fn hash_id_tokens(&self) -> Option<u32> {
+        None
+    }
+
     /// What was assumed where the file does not tell, such as characters per token: sentences for
     /// the report.
     fn notes(&self) -> Vec<String> {

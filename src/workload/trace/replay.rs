@@ -171,12 +171,12 @@ impl Trace {
         let (session, first_at) = (first.session, first.at);
         self.send(first, position, key, start);
         while session.is_some()
-            && let Some((turn, position)) = self.requests.next_of_session(session)?
+            && let Some((mut turn, position)) = self.requests.next_of_session(session)?
         {
-            match (turn.at, first_at) {
-                (Some(at), Some(first_at)) if !is_closed => {
-                    self.send(turn, position, key, start + at.since(first_at));
-                }
+            // Its time counts from the start of the session.
+            turn.at = turn.at.zip(first_at).map(|(at, first_at)| start + at.since(first_at));
+            match turn.at {
+                Some(at) if !is_closed => self.send(turn, position, key, at),
                 _ => self.sessions.entry(key).or_default().waiting.push_back((turn, position)),
             }
         }

@@ -37,7 +37,7 @@ impl Requests {
     ) -> Result<Self, WorkloadError> {
         let (format, reader) = open(input, &config.read_options(tokenizer))?;
         if format.has_lengths_only() && config.reuse.is_none() {
-            return Err(ConfigError::new("reuse", "nothing", REUSE).into());
+            return Err(ConfigError::new("reuse", "not given", REUSE).into());
         }
         Ok(Self {
             format,
