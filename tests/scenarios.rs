@@ -62,6 +62,33 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             let lines = fs::read_to_string(out.join("kv_events.jsonl")).unwrap().lines().count() as u64;
             assert!(lines > 0 && summary["kv_events"] == lines);
         }
+        // 199 hits of 256 tokens; 190 of 512.
+        "random" => assert_eq!(hits, 199 * 256),
+        "prefix_repetition" => {
+            assert_eq!((hits, cache["queries_tokens"].as_u64().unwrap()), (190 * 512, 200 * 640));
+        }
+        "shared_prefix" => {
+            // 4 of 32 first questions compute their group's system prompt.
+            let first = &cache["by_turn"][0];
+            assert_eq!(first["hits_tokens"], 28 * 2048);
+            assert_eq!(summary["requests"]["finished"], 32 * 3);
+        }
+        "agents" => {
+            let tenants: Vec<_> = cache["by_tenant"].as_array().unwrap().iter().map(|t| &t["name"]).collect();
+            assert_eq!(tenants, ["agents", "sub-agents"]);
+            assert!(cache["hit_rate"].as_f64().unwrap() > 0.9);
+        }
+        "mix" => {
+            let tenants: Vec<_> = cache["by_tenant"].as_array().unwrap().iter().map(|t| &t["name"]).collect();
+            assert_eq!(tenants, ["chat/shop", "chat/support", "summaries"]);
+            assert_eq!(cache["by_tenant"][2]["requests"], 80);
+        }
+        "replay" => {
+            assert!(hits == 0 && zero_because.starts_with("nothing shared"), "{zero_because}");
+            assert_eq!(summary["requests"]["finished"], 200);
+            assert_eq!(summary["workload"]["trace_format"], "mooncake");
+        }
+        "batch" => assert_eq!(summary["requests"]["finished"], 160),
         "context_parallel" => assert_eq!(hits % 32, 0),
         _ => {}
     }
@@ -174,4 +201,8 @@ fn the_same_scenario_and_seed_give_the_same_bytes() {
     run(scenario, &out("c"), &[&short[..], &["--seed", "2"]].concat());
     assert!(files(&out("a")) == files(&out("b")));
     assert!(files(&out("a")) != files(&out("c")));
+    let mix = Path::new("scenarios/mix.yaml");
+    run(mix, &out("d"), &[]);
+    run(mix, &out("e"), &[]);
+    assert!(files(&out("d")) == files(&out("e")));
 }

@@ -12,7 +12,7 @@ use super::check::check;
 use super::deserialize::NodeDeserializer;
 use super::engine_section::TransferSection;
 use super::error::FieldError;
-use super::file::{CostSection, ScenarioFile, WorkloadSection};
+use super::file::{CostSection, ScenarioFile};
 use super::trace_progress::{CountingReader, TraceWithProgress};
 use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
@@ -26,9 +26,8 @@ use crate::simulation::{
     Action, ActionKind, DraftAcceptance, Link, Replica, ReplicaConfig, Simulation, Transfers,
 };
 use crate::units::SimTime;
-use crate::workload::chat::Chat;
 use crate::workload::trace::{HfTokenizer, Trace, TraceConfig, TraceInput};
-use crate::workload::{ConfigError, Workload, WorkloadError};
+use crate::workload::{ConfigError, TraceFile, Workload, WorkloadConfig, WorkloadError};
 
 /// Where a scenario comes from, and what the command line changes in it.
 #[derive(Clone, Debug, Default)]
@@ -116,7 +115,7 @@ impl Scenario {
     /// # Errors
     /// `--trace` beside another workload.
     pub fn trace_path(&self) -> Result<Option<PathBuf>, ScenarioError> {
-        let WorkloadSection::Trace(trace) = &self.file.workload else {
+        let WorkloadConfig::Trace(trace) = &self.file.workload else {
             return match &self.typed.source.trace {
                 Some(path) => Err(ScenarioError::new(
                     format!("--trace {}", path.display()),
@@ -126,8 +125,8 @@ impl Scenario {
                 None => Ok(None),
             };
         };
-        let beside = self.typed.source.path.parent().unwrap_or(Path::new("")).join(&trace.path);
-        Ok(Some(self.typed.source.trace.clone().unwrap_or(beside)))
+        let given = self.typed.source.trace.clone();
+        Ok(Some(given.unwrap_or_else(|| self.beside(&trace.path))))
     }
 
     /// Makes the simulation, and opens its trace if it has one.
@@ -217,57 +216,118 @@ impl Scenario {
         Transfers::new(connector, config.tiers.iter().map(link).collect(), bytes_per_block)
     }
 
+    /// Makes the workload alone, and opens its traces if it has some.
+    ///
+    /// # Errors
+    /// A trace that cannot be opened.
+    pub fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
+        let workload = &self.file.workload;
+        if let WorkloadConfig::Trace(config) = workload {
+            return Ok(Box::new(self.trace(config)?));
+        }
+        let section = format!("workload.{}", workload.kind());
+        let built = workload.build(self.seed(), &mut |field, config| {
+            let opened = self.open_trace(&format!("{section}{field}"), config).map_err(Unbuilt::Named)?;
+            Ok(opened.file)
+        });
+        built.map_err(|error| self.unbuilt(&section, error))
+    }
+
     fn trace(&self, config: &TraceConfig) -> Result<TraceWithProgress<Trace>, ScenarioError> {
-        let path = self.trace_path()?.unwrap_or_default();
+        let OpenedTrace { file, num_bytes, num_bytes_read } = self.open_trace("workload.trace", config)?;
+        let TraceFile { path, input, tokenizer } = file;
+        let trace = Trace::new(input, config, tokenizer, self.seed()).map_err(|error| {
+            let error = match error {
+                WorkloadError::Config(error) => Unbuilt::Config(error),
+                error => Unbuilt::Trace(path, error),
+            };
+            self.unbuilt("workload.trace", error)
+        })?;
+        let max_requests = config.max_requests;
+        Ok(TraceWithProgress { trace, num_bytes_read, num_bytes, num_requests: 0, max_requests })
+    }
+
+    fn unbuilt(&self, section: &str, error: Unbuilt) -> ScenarioError {
+        match error {
+            Unbuilt::Named(error) => error,
+            Unbuilt::Config(ConfigError { field, found, expected }) => self
+                .typed
+                .wrong(&format!("{section}.{field}"), format!("`{field}` is {found}"))
+                .hint(format!("give {expected}")),
+            Unbuilt::Trace(path, error) => ScenarioError::new(path, error),
+        }
+    }
+
+    /// Opens the trace at a field.
+    fn open_trace(&self, field: &str, config: &TraceConfig) -> Result<OpenedTrace, ScenarioError> {
+        // Only the workload as a whole can be another.
+        let given = self.typed.source.trace.as_ref();
+        let path = given.cloned().unwrap_or_else(|| self.beside(&config.path));
         let cannot = |error: std::io::Error| {
             let message = format!("cannot read {}: {error}", path.display());
-            let error = match &self.typed.source.trace {
-                Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
-                None => self.typed.wrong("workload.trace.path", message),
+            let error = match given {
+                Some(given) => ScenarioError::new(format!("--trace {}", given.display()), message),
+                None => self.typed.wrong(&format!("{field}.path"), message),
             };
-            error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
+            let or = if field == "workload.trace" { ", or --trace FILE" } else { "" };
+            error.hint(format!("give the path of a trace, relative to the scenario{or}"))
         };
         let file = File::open(&path).map_err(cannot)?;
         let num_bytes = file.metadata().map_err(cannot)?.len();
         let num_bytes_read = Arc::<AtomicU64>::default();
         let reader = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
         let input = TraceInput::new(reader).map_err(cannot)?;
-        let tokenizer = config.text.tokenizer.as_ref().map(|path| self.tokenizer(path)).transpose()?;
-        let trace = Trace::new(input, config, tokenizer, self.seed()).map_err(|error| match error {
-            WorkloadError::Config(ConfigError { field, found, expected }) => self
-                .typed
-                .wrong(&format!("workload.trace.{field}"), format!("`{field}` is {found}"))
-                .hint(format!("give {expected}")),
-            error => ScenarioError::new(&path, error),
-        })?;
-        let max_requests = config.max_requests;
-        Ok(TraceWithProgress { trace, num_bytes_read, num_bytes, num_requests: 0, max_requests })
+        let tokenizer = config.text.tokenizer.as_ref().map(|path| self.tokenizer(field, path)).transpose()?;
+        Ok(OpenedTrace { file: TraceFile { path, input, tokenizer }, num_bytes, num_bytes_read })
     }
 
-    /// Reads a tokenizer at a path relative to the scenario.
-    fn tokenizer(&self, path: &Path) -> Result<HfTokenizer, ScenarioError> {
-        let field = "workload.trace.text.tokenizer";
-        let beside = self.typed.source.path.parent().unwrap_or(Path::new("")).join(path);
+    /// Reads the tokenizer of the trace at a field.
+    fn tokenizer(&self, trace: &str, path: &Path) -> Result<HfTokenizer, ScenarioError> {
+        let field = format!("{trace}.text.tokenizer");
+        let beside = self.beside(path);
         let json = std::fs::read(&beside).map_err(|error| {
             self.typed
-                .wrong(field, format!("cannot read {}: {error}", beside.display()))
+                .wrong(&field, format!("cannot read {}: {error}", beside.display()))
                 .hint("give the path of a Hugging Face tokenizer.json, relative to the scenario")
         })?;
         HfTokenizer::new(&path.to_string_lossy(), &json)
-            .map_err(|problem| self.typed.wrong(field, problem).hint("give a Hugging Face tokenizer.json"))
+            .map_err(|problem| self.typed.wrong(&field, problem).hint("give a Hugging Face tokenizer.json"))
     }
 
-    /// Makes the workload alone, and opens its trace if it has one.
-    ///
-    /// # Errors
-    /// A trace that cannot be opened.
-    pub fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
-        let config_error = |error: ConfigError| self.typed.wrong("workload", error);
-        match &self.file.workload {
-            WorkloadSection::Chat(chat) => {
-                Ok(Box::new(Chat::new((**chat).clone(), self.seed()).map_err(config_error)?))
-            }
-            WorkloadSection::Trace(config) => Ok(Box::new(self.trace(config)?)),
+    /// A path that is relative to the scenario.
+    fn beside(&self, path: &Path) -> PathBuf {
+        self.typed.source.path.parent().unwrap_or(Path::new("")).join(path)
+    }
+}
+
+/// A trace that tells how far it has been read.
+struct OpenedTrace {
+    file: TraceFile,
+    num_bytes: u64,
+    num_bytes_read: Arc<AtomicU64>,
+}
+
+/// Why a workload cannot be built.
+enum Unbuilt {
+    Config(ConfigError),
+    /// A trace that is not what it should be.
+    Trace(PathBuf, WorkloadError),
+    /// Known with its place.
+    Named(ScenarioError),
+}
+
+impl From<ConfigError> for Unbuilt {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<WorkloadError> for Unbuilt {
+    fn from(error: WorkloadError) -> Self {
+        match error {
+            WorkloadError::Config(error) => Self::Config(error),
+            WorkloadError::InFile { path, source } => Self::Trace(path, *source),
+            error => Self::Trace(PathBuf::from("workload"), error),
         }
     }
 }
@@ -286,7 +346,7 @@ fn read(source: &Source) -> Result<(Node, ScenarioFile), FieldError> {
     }
     let mut file = ScenarioFile::deserialize(NodeDeserializer::new(&tree))?;
     file.seed = source.seed.unwrap_or(file.seed);
-    if let WorkloadSection::Trace(trace) = &mut file.workload {
+    if let WorkloadConfig::Trace(trace) = &mut file.workload {
         trace.skip_bad_rows |= source.skip_bad_rows;
     }
     Ok((tree, file))

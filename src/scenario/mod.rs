@@ -18,4 +18,4 @@ mod tree;
 pub use build::{Scenario, Source};
 pub use engine_section::{EngineSection, SpeculativeSection, TierSection, TransferSection};
 pub use error::ScenarioError;
-pub use file::{ActionSection, CostSection, ScenarioFile, WorkloadSection};
+pub use file::{ActionSection, CostSection, ScenarioFile};

@@ -50,4 +50,5 @@ pub use kvsim::KvsimHeader;
 pub use kvsim_writer::KvsimWriter;
 pub use record::{FIRST_UNKNOWN_TOKEN, SkippedRows, TraceReader, TraceRequest, TraceTokens};
 pub use replay::Trace;
+pub(crate) use reuse::{FIRST_PREFIX_TOKEN, FIRST_REUSE_TOKEN};
 pub use reuse::{ReuseConfig, SessionReuse, SharedPrefixReuse};
