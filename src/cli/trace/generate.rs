@@ -69,6 +69,9 @@ pub(super) fn generate(arguments: &GenerateArguments) -> Result<u8, Box<dyn Erro
     arguments.output.write(&header, |write| {
         generator.run(write).map_err(|error| match error {
             TraceError::Write(error) => TraceError::Write(error).to_string().into(),
+            TraceError::Lacks { line, problem, instead } => {
+                format!("{}: request {line}: {problem}; {instead}", path.display()).into()
+            }
             error => format!("{}: {error}", path.display()).into(),
         })
     })?;
