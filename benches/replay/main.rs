@@ -49,6 +49,8 @@ fn run(trace: &Path, async_scheduling: bool, out: &Path) {
         num_gpu_blocks: scenario.engine.num_gpu_blocks,
         block_size_tokens: scenario.engine.block_size,
         enable_prefix_caching: true,
+        num_kv_cache_groups: scenario.engine.kv_cache_groups.len(),
+        shortest_hit: simulation.replica().scheduler().kv_cache_manager().shortest_hit(),
         kv_events: false,
         tenants: Vec::new(),
     };

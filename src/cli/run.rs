@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
     let mut progress = Progress::new(&scenario.file.name, arguments.quiet);
     loop {
         match simulation.step(&mut report) {
-            Ok(true) => progress.event(simulation.now()),
+            Ok(true) => progress.event(&simulation),
             Ok(false) => break,
             Err(error) => {
                 progress.finish();
@@ -93,6 +93,8 @@ fn run_info(
         num_gpu_blocks: scenario.engine.num_gpu_blocks,
         block_size_tokens: scenario.engine.block_size,
         enable_prefix_caching: scenario.engine.enable_prefix_caching,
+        num_kv_cache_groups: scenario.engine.kv_cache_groups.len(),
+        shortest_hit: simulation.replica().scheduler().kv_cache_manager().shortest_hit(),
         kv_events: scenario.engine.enable_kv_cache_events,
         tenants: simulation.tenants().to_vec(),
     })

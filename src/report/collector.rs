@@ -13,7 +13,7 @@ use super::summary::{
 use super::timeseries::Timeseries;
 use crate::engine::FinishReason;
 use crate::engine::connector::{TierKind, TierStats};
-use crate::engine::kv_cache::BlockEviction;
+use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
 use crate::engine::scheduler::SpecDecodingStats;
 use crate::simulation::{RequestRecord, StepRecord, StepSpan};
@@ -34,7 +34,7 @@ struct Tally {
 #[derive(Default)]
 struct Hitless {
     may_read: u64,
-    longer_than_a_hit: u64,
+    long_enough_to_hit: u64,
     sharing: u64,
 }
 
@@ -42,6 +42,8 @@ pub(super) struct Collector {
     num_gpu_blocks: u32,
     block_size: u32,
     enable_prefix_caching: bool,
+    shortest_hit: ShortestHit,
+    num_kv_cache_groups: usize,
     pub timeseries: Timeseries,
     moving: CachingMetrics,
     prefix_cache: PrefixCacheStats,
@@ -77,6 +79,8 @@ impl Collector {
             num_gpu_blocks: info.num_gpu_blocks,
             block_size: info.block_size_tokens,
             enable_prefix_caching: info.enable_prefix_caching,
+            shortest_hit: info.shortest_hit,
+            num_kv_cache_groups: info.num_kv_cache_groups,
             timeseries: Timeseries::new(),
             moving: CachingMetrics::default(),
             prefix_cache: PrefixCacheStats::default(),
@@ -173,8 +177,8 @@ impl Collector {
                 tally.hits += u64::from(request.num_local_cached_tokens);
             }
             self.hitless.may_read += 1;
-            self.hitless.longer_than_a_hit += u64::from(request.is_longer_than_a_hit);
-            self.hitless.sharing += u64::from(request.shares_first_block);
+            self.hitless.long_enough_to_hit += u64::from(request.is_long_enough_to_hit);
+            self.hitless.sharing += u64::from(request.shares_shortest_hit);
         }
     }
 
@@ -197,26 +201,35 @@ impl Collector {
         self.requests.preemptions += u64::from(num_preempted);
     }
 
-    fn zero_hits_because(&self) -> Option<&'static str> {
+    fn zero_hits_because(&self) -> Option<String> {
         let hitless = &self.hitless;
+        let ShortestHit { matching_tokens, prompt_tokens } = self.shortest_hit;
         if self.prefix_cache.hits > 0 {
-            None
-        } else if self.admitted == 0 {
-            Some("no request was admitted")
-        } else if !self.enable_prefix_caching {
-            Some("prefix caching is off (enable_prefix_caching: false)")
-        } else if hitless.may_read == 0 {
-            Some("not read: every request skips the lookup (prompt logprobs)")
-        } else if hitless.longer_than_a_hit == 0 {
-            Some("too short: no prompt is longer than a block, and the last token is always computed")
-        } else if hitless.sharing == 0 {
-            Some("nothing shared: no prompt longer than a block begins with the same block as one before it")
-        } else {
-            Some(
-                "shared blocks were not there any more, or not there yet, when they were asked for: \
-                  evicted, reset, or still being computed",
-            )
+            return None;
         }
+        Some(if self.admitted == 0 {
+            "no request was admitted".to_owned()
+        } else if !self.enable_prefix_caching {
+            "prefix caching is off (enable_prefix_caching: false)".to_owned()
+        } else if hitless.may_read == 0 {
+            "not read: every request skips the lookup (prompt logprobs)".to_owned()
+        } else if hitless.long_enough_to_hit == 0 {
+            format!(
+                "too short: no prompt has the {prompt_tokens} tokens that the shortest hit takes \
+                 ({matching_tokens} must match)"
+            )
+        } else if hitless.sharing == 0 {
+            format!(
+                "nothing shared: no prompt that is long enough begins with the same {matching_tokens} tokens \
+                 as one before it"
+            )
+        } else {
+            let everywhere = if self.num_kv_cache_groups > 1 { " in every KV cache group" } else { "" };
+            format!(
+                "shared blocks were not there any more{everywhere}, or not there yet, when they were asked \
+                 for: evicted, reset, or still being computed"
+            )
+        })
     }
 
     pub fn summary(

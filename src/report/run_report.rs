@@ -10,7 +10,7 @@ use super::manifest::{MANIFEST, Manifest, TraceInfo};
 use super::requests_csv::RequestsCsv;
 use super::{ReportError, RunSummary, plots};
 use crate::engine::connector::{TierKind, TierStats};
-use crate::engine::kv_cache::BlockEviction;
+use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
 use crate::simulation::{Observer, RequestRecord, StepRecord, StepSpan};
@@ -31,6 +31,9 @@ pub struct RunInfo {
     pub num_gpu_blocks: u32,
     pub block_size_tokens: u32,
     pub enable_prefix_caching: bool,
+    pub num_kv_cache_groups: usize,
+    /// What any hit takes; see `KvCacheManager::shortest_hit`.
+    pub shortest_hit: ShortestHit,
     /// KV events are on and are written.
     pub kv_events: bool,
     pub tenants: Vec<String>,

@@ -122,7 +122,7 @@ pub struct PrefixCache {
     /// Over about the last 1,000 requests: the "Prefix cache hit rate" of vLLM's log.
     pub moving_last_1000_requests: HitRate,
     /// Why nothing was hit, when nothing was.
-    pub zero_hits_because: Option<&'static str>,
+    pub zero_hits_because: Option<String>,
     /// First admissions by turn of the conversation, from 0.
     pub by_turn: Vec<NamedHitRate>,
     pub by_tenant: Vec<NamedHitRate>,

@@ -61,8 +61,8 @@ pub fn terminal_table(summary: &RunSummary) -> String {
         ),
     );
     row("hit rate", hit_rate(&summary.prefix_cache.total));
-    if let Some(reason) = summary.prefix_cache.zero_hits_because {
-        row("why zero", reason.to_owned());
+    if let Some(reason) = &summary.prefix_cache.zero_hits_because {
+        row("why zero", reason.clone());
     }
     row("  in vLLM's log", hit_rate(&summary.prefix_cache.moving_last_1000_requests));
     if summary.prefix_cache.preempted.queries_tokens > 0 {

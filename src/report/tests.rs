@@ -9,9 +9,10 @@ use super::manifest::MANIFEST;
 use super::*;
 use crate::cost::{ConstantCost, CostModel};
 use crate::engine::hash::RequestBlockHasher;
+use crate::engine::kv_cache::{KvCacheManager, KvCacheSpec};
 use crate::engine::scheduler::Scheduler;
-use crate::engine::{EngineConfig, FinishReason};
-use crate::simulation::{Replica, ReplicaConfig, RequestRecord, Simulation};
+use crate::engine::{EngineConfig, FinishReason, SpecMethod, SpeculativeConfig};
+use crate::simulation::{DraftAcceptance, Replica, ReplicaConfig, RequestRecord, Simulation};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
@@ -43,6 +44,8 @@ fn info(config: &EngineConfig) -> RunInfo {
         num_gpu_blocks: config.num_gpu_blocks,
         block_size_tokens: config.block_size,
         enable_prefix_caching: config.enable_prefix_caching,
+        num_kv_cache_groups: config.kv_cache_groups.len(),
+        shortest_hit: KvCacheManager::new(config).shortest_hit(),
         kv_events: false,
         tenants: Vec::new(),
     }
@@ -53,9 +56,12 @@ fn simulation(config: EngineConfig, rows: &str) -> Simulation {
     let input = TraceInput::new(std::io::Cursor::new(rows.to_owned())).unwrap();
     let trace = TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("tiny.jsonl") };
     let workload = Trace::new(input, &trace, None, 1).unwrap();
-    let scheduler = Scheduler::new(config, Some(RequestBlockHasher::identity(16, 0)), None).unwrap();
+    let (_, hash_block_size) = config.resolve_kv_cache_block_sizes();
+    let hasher = RequestBlockHasher::identity(hash_block_size, config.num_hash_lookahead_tokens());
+    let drafts = config.speculative.map(|_| DraftAcceptance { acceptance_rate: 0.5, seed: 1 });
+    let scheduler = Scheduler::new(config, Some(hasher), None).unwrap();
     let cost = CostModel::Constant(ConstantCost { step_ns: 1_000_000, per_token_ns: 1_000 });
-    let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts: None });
+    let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts });
     Simulation::new(Box::new(workload), replica, Vec::new())
 }
 
@@ -205,8 +211,12 @@ fn a_run_that_fails_leaves_the_older_report() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
+fn starts(reason: Option<String>, start: &str) {
+    assert!(reason.as_ref().is_some_and(|reason| reason.starts_with(start)), "{reason:?} is not {start:?}");
+}
+
 /// Prompts of these lengths and first hash ids, a second apart.
-fn zero_hits_because(config: EngineConfig, prompts: &[(u32, u32)]) -> Option<&'static str> {
+fn zero_hits_because(config: EngineConfig, prompts: &[(u32, u32)]) -> Option<String> {
     let mut rows = String::new();
     for (index, (tokens, id)) in prompts.iter().enumerate() {
         let at = 1_000 * index;
@@ -220,9 +230,6 @@ fn zero_hits_because(config: EngineConfig, prompts: &[(u32, u32)]) -> Option<&'s
 
 #[test]
 fn a_hit_rate_of_zero_says_why() {
-    let starts = |reason: Option<&'static str>, start: &str| {
-        assert!(reason.is_some_and(|reason| reason.starts_with(start)), "{reason:?} is not {start:?}");
-    };
     starts(zero_hits_because(config(), &[]), "no request was admitted");
     let off = EngineConfig { enable_prefix_caching: false, ..config() };
     starts(zero_hits_because(off, &[(40, 1), (40, 1)]), "prefix caching is off");
@@ -255,8 +262,8 @@ fn record() -> RequestRecord {
         num_preemptions: 0,
         finish_reason: FinishReason::Length,
         skip_reading_prefix_cache: false,
-        is_longer_than_a_hit: true,
-        shares_first_block: true,
+        is_long_enough_to_hit: true,
+        shares_shortest_hit: true,
     }
 }
 
@@ -287,6 +294,47 @@ fn who_goes_away_counts_apart_and_in_no_latency() {
     assert_eq!((turn.requests, turn.rate.queries_tokens, turn.rate.hits_tokens), (2, 80, 16));
     let table = terminal_table(&summary);
     assert!(table.contains("aborted          2 (1 before the first token), 7 tokens in vain\n"));
+}
+
+/// With two equal prompts of one token less than the shortest that hits, and of just that.
+fn check_shortest_hit(config: EngineConfig, matching_tokens: u32, prompt_tokens: u32) {
+    let too_short = zero_hits_because(config.clone(), &[(prompt_tokens - 1, 1), (prompt_tokens - 1, 1)]);
+    let text = format!(
+        "too short: no prompt has the {prompt_tokens} tokens that the shortest hit takes \
+         ({matching_tokens} must match)"
+    );
+    assert_eq!(too_short, Some(text));
+    let different = zero_hits_because(config.clone(), &[(prompt_tokens, 1), (prompt_tokens, 2)]);
+    starts(different, "nothing shared");
+    let hit = zero_hits_because(config, &[(prompt_tokens, 1), (prompt_tokens, 1)]);
+    assert_eq!(hit, None, "{prompt_tokens} tokens hit");
+}
+
+#[test]
+fn the_shortest_hit_is_that_of_the_engine() {
+    check_shortest_hit(config(), 16, 17);
+    // Blocks span the ranks.
+    check_shortest_hit(EngineConfig { decode_context_parallel_size: 4, ..config() }, 64, 65);
+    let window = |block_size| KvCacheSpec::SlidingWindow { block_size, sliding_window: 64 };
+    let hybrid = |groups| EngineConfig { kv_cache_groups: groups, ..config() };
+    check_shortest_hit(hybrid(vec![KvCacheSpec::full(16), window(16)]), 16, 17);
+    // Groups agree at a multiple of both block sizes.
+    check_shortest_hit(hybrid(vec![KvCacheSpec::full(32), window(16)]), 32, 33);
+    // EAGLE drops the last block that matches, or lets a hash cover the next token.
+    let eagle = |config, disable_lookahead_block_hashes| EngineConfig {
+        speculative: Some(SpeculativeConfig {
+            method: SpecMethod::Eagle,
+            num_speculative_tokens: 2,
+            disable_lookahead_block_hashes,
+        }),
+        ..config
+    };
+    check_shortest_hit(eagle(config(), true), 32, 33);
+    check_shortest_hit(eagle(config(), false), 16, 17);
+    let two = || hybrid(vec![KvCacheSpec::full(16), window(16)]);
+    // With several groups the block to be dropped may hold the last token.
+    check_shortest_hit(eagle(two(), true), 32, 32);
+    check_shortest_hit(eagle(two(), false), 16, 17);
 }
 
 #[test]

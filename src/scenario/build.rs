@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use serde::Deserialize;
 
@@ -11,6 +13,7 @@ use super::deserialize::NodeDeserializer;
 use super::engine_section::TransferSection;
 use super::error::FieldError;
 use super::file::{CostSection, ScenarioFile, WorkloadSection};
+use super::trace_progress::{CountingReader, TraceWithProgress};
 use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{Coefficients, ConstantCost, CostModel, Roofline};
@@ -204,24 +207,31 @@ impl Scenario {
         Transfers::new(connector, config.tiers.iter().map(link).collect(), bytes_per_block)
     }
 
-    fn trace(&self, config: &TraceConfig) -> Result<Trace, ScenarioError> {
+    fn trace(&self, config: &TraceConfig) -> Result<TraceWithProgress<Trace>, ScenarioError> {
         let path = self.trace_path()?.unwrap_or_default();
-        let input = File::open(&path).and_then(TraceInput::new).map_err(|error| {
+        let cannot = |error: std::io::Error| {
             let message = format!("cannot read {}: {error}", path.display());
             let error = match &self.typed.source.trace {
                 Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
                 None => self.typed.wrong("workload.trace.path", message),
             };
             error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
-        })?;
+        };
+        let file = File::open(&path).map_err(cannot)?;
+        let num_bytes = file.metadata().map_err(cannot)?.len();
+        let num_bytes_read = Arc::<AtomicU64>::default();
+        let reader = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
+        let input = TraceInput::new(reader).map_err(cannot)?;
         let tokenizer = config.text.tokenizer.as_ref().map(|path| self.tokenizer(path)).transpose()?;
-        Trace::new(input, config, tokenizer, self.seed()).map_err(|error| match error {
+        let trace = Trace::new(input, config, tokenizer, self.seed()).map_err(|error| match error {
             WorkloadError::Config(ConfigError { field, found, expected }) => self
                 .typed
                 .wrong(&format!("workload.trace.{field}"), format!("`{field}` is {found}"))
                 .hint(format!("give {expected}")),
             error => ScenarioError::new(&path, error),
-        })
+        })?;
+        let max_requests = config.max_requests;
+        Ok(TraceWithProgress { trace, num_bytes_read, num_bytes, num_requests: 0, max_requests })
     }
 
     /// Reads a tokenizer at a path relative to the scenario.

@@ -12,6 +12,7 @@ mod engine_section;
 mod error;
 mod file;
 mod kv_cache_groups;
+mod trace_progress;
 mod tree;
 
 pub use build::{Scenario, Source};

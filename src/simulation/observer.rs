@@ -34,10 +34,10 @@ pub struct RequestRecord {
     pub finish_reason: FinishReason,
     /// It was told not to look into the cache.
     pub skip_reading_prefix_cache: bool,
-    /// Its prompt is longer than the shortest hit: the last token is always computed.
-    pub is_longer_than_a_hit: bool,
-    /// It is, and a request before it began with the same tokens as far as the shortest hit goes.
-    pub shares_first_block: bool,
+    /// Its prompt is as long as the shortest that can hit anything.
+    pub is_long_enough_to_hit: bool,
+    /// It is, and a request before it began with the tokens that must match for a hit.
+    pub shares_shortest_hit: bool,
 }
 
 impl RequestRecord {

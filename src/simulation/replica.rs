@@ -68,8 +68,8 @@ struct RequestMeta {
     turn: u32,
     arrival: SimTime,
     skip_reading_prefix_cache: bool,
-    is_longer_than_a_hit: bool,
-    shares_first_block: bool,
+    is_long_enough_to_hit: bool,
+    shares_shortest_hit: bool,
 }
 
 /// A step on its way.
@@ -162,9 +162,10 @@ impl Replica {
             skip_reading_prefix_cache: request.skip_reading_prefix_cache,
             ..NewRequest::default()
         })?;
-        let hit_tokens = self.scheduler.kv_cache_manager().cache_hit_alignment_tokens();
-        let is_longer_than_a_hit = num_prompt_tokens > hit_tokens;
-        let shares_first_block = self.has_known_beginning(slot, index, hit_tokens) && is_longer_than_a_hit;
+        let shortest_hit = self.scheduler.kv_cache_manager().shortest_hit();
+        let is_long_enough_to_hit = num_prompt_tokens >= shortest_hit.prompt_tokens;
+        let is_known = self.has_known_beginning(slot, index, shortest_hit.matching_tokens);
+        let shares_shortest_hit = is_known && is_long_enough_to_hit;
         if self.live.len() <= slot.index() {
             self.live.resize_with(slot.index() + 1, || None);
         }
@@ -176,8 +177,8 @@ impl Replica {
                 turn: request.turn,
                 arrival: at,
                 skip_reading_prefix_cache: request.skip_reading_prefix_cache,
-                is_longer_than_a_hit,
-                shares_first_block,
+                is_long_enough_to_hit,
+                shares_shortest_hit,
             },
             num_prompt_tokens,
             patience: request.patience,
@@ -501,7 +502,7 @@ fn request_record(
         num_preemptions: finished.num_preemptions,
         finish_reason: finished.status.finish_reason().unwrap_or(FinishReason::Length),
         skip_reading_prefix_cache: live.spec.skip_reading_prefix_cache,
-        is_longer_than_a_hit: live.spec.is_longer_than_a_hit,
-        shares_first_block: live.spec.shares_first_block,
+        is_long_enough_to_hit: live.spec.is_long_enough_to_hit,
+        shares_shortest_hit: live.spec.shares_shortest_hit,
     }
 }

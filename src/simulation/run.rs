@@ -86,6 +86,11 @@ impl Simulation {
         &self.replica
     }
 
+    /// See [`Workload::progress`].
+    pub fn progress(&self) -> Option<f64> {
+        self.workload.progress()
+    }
+
     /// The workload's names of tenants.
     pub fn tenants(&self) -> &[String] {
         self.workload.tenants()

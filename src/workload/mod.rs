@@ -41,6 +41,12 @@ pub trait Workload: Send {
         self.finished(index, at);
     }
 
+    /// The share of its requests that have been taken, 0 to 1, as far as that can be known: users who
+    /// wait for answers can still send some at 1.
+    fn progress(&self) -> Option<f64> {
+        None
+    }
+
     /// The names that [`RequestSpec::tenant`] points into; empty when there is only one tenant
     /// without a name.
     fn tenants(&self) -> &[String];

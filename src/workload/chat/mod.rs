@@ -31,6 +31,10 @@ pub struct Chat {
     tenant_names: Vec<String>,
     session_starts: ArrivalTimes,
     next_session: u64,
+    /// Of the newest session.
+    last_start: SimTime,
+    /// No session will start any more.
+    is_closed: bool,
     next_request: u64,
     /// Sessions with a message to send, by time, at equal times by session index: the order must
     /// not depend on which answer ended first. Holds the next new session while there is one.
@@ -48,6 +52,8 @@ impl Chat {
             tenant_names: config.tenants.iter().map(|tenant| tenant.name.clone()).collect(),
             session_starts: ArrivalTimes::new(config.arrival_process, config.sessions_per_s, arrivals),
             next_session: 0,
+            last_start: SimTime::ZERO,
+            is_closed: false,
             next_request: 0,
             writing: BTreeMap::new(),
             waiting: FxHashMap::default(),
@@ -67,6 +73,7 @@ impl Chat {
         {
             let index = self.next_session;
             self.next_session += 1;
+            self.last_start = at;
             let mut rng = rng::stream(self.seed, "chat session", index);
             let tenant = self.pick_tenant(rng.random());
             if let Some(session) = Session::open(&self.config, self.seed, index, tenant, rng) {
@@ -75,6 +82,7 @@ impl Chat {
             }
         }
         self.next_session = num_sessions;
+        self.is_closed = true;
     }
 
     /// A prompt as the engine gets it: its tokens, and what it carries beside them.
@@ -155,6 +163,14 @@ impl Workload for Chat {
         {
             self.writing.insert((at, session.index), session);
         }
+    }
+
+    fn progress(&self) -> Option<f64> {
+        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 1.0 };
+        let config = &self.config;
+        let by_time = config.duration_s.map(|whole_s| share(self.last_start.as_secs_f64(), whole_s));
+        let by_number = config.num_sessions.map(|most| share(self.next_session as f64, most as f64));
+        if self.is_closed { Some(1.0) } else { by_time.into_iter().chain(by_number).reduce(f64::max) }
     }
 
     fn tenants(&self) -> &[String] {

@@ -345,3 +345,20 @@ fn embeddings_are_a_prompt_of_zeros_whose_rows_tell_texts_apart() {
         assert_eq!(request.extras.prompt_embeds, Some(PromptEmbeds::OfTokens(text.request.prompt.clone())));
     }
 }
+
+#[test]
+fn progress_follows_the_limit_that_ends_it() {
+    let config = ChatConfig { num_sessions: Some(4), turns: Distribution::Fixed(1.0), ..exact() };
+    // Sessions start at 0, 1, 2 and 3 s; the next one is always known.
+    let progress = |config: ChatConfig| {
+        let mut chat = Chat::new(config, 1).unwrap();
+        let mut progress = vec![chat.progress().unwrap()];
+        while chat.next().unwrap().is_some() {
+            progress.push(chat.progress().unwrap());
+        }
+        progress
+    };
+    assert_eq!(progress(config.clone()), [0.25, 0.5, 0.75, 1.0, 1.0]);
+    let by_time = ChatConfig { duration_s: Some(2.5), ..config };
+    assert_eq!(progress(by_time), [0.25, 0.5, 0.8, 1.0]);
+}

@@ -28,13 +28,9 @@ impl fmt::Display for Range {
 impl Range {
     #[inline]
     pub fn read(&self, json: &mut Json<'_>) -> Result<u64, Mistake> {
-        let start = json.clone();
-        match json.u64() {
-            Some(value) if (self.min..=self.max).contains(&value) => Ok(value),
-            _ => {
-                *json = start;
-                Err(json.unexpected(self.to_string()))
-            }
+        match json.u64_within(self.min, self.max) {
+            Some(value) => Ok(value),
+            None => Err(json.unexpected(self.to_string())),
         }
     }
 }

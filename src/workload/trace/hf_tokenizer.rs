@@ -56,3 +56,21 @@ impl HfTokenizer {
         &self.name
     }
 }
+
+#[cfg(all(test, feature = "tokenizers"))]
+mod tests {
+    use super::*;
+
+    /// Made up: words and their numbers.
+    const WORDS: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": null, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "hello": 1, "world": 2}, "unk_token": "[UNK]"}}"#;
+
+    #[test]
+    fn texts_become_the_ids_of_the_tokenizer() {
+        let tokenizer = HfTokenizer::new("words", WORDS.as_bytes()).unwrap();
+        assert_eq!(tokenizer.encode("hello big world").unwrap(), [1, 0, 2]);
+        assert_eq!(tokenizer.encode("").unwrap(), []);
+        assert!(HfTokenizer::new("words", b"{}").is_err());
+    }
+}

@@ -44,21 +44,24 @@ impl InOrder {
 
     /// Without a window rows go through as they come.
     fn next_in_file(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {
-        let Some(row) = self.reader.next_request()? else { return Ok(None) };
-        let Some(at) = row.at else { return Ok(Some(row)) };
-        if at < self.oldest {
-            return Err(self.out_of_order(&row, at));
+        let mut next = self.reader.next_request()?;
+        if let Some(row) = &mut next
+            && let Some(at) = row.at
+        {
+            if at < self.oldest {
+                return Err(self.out_of_order(row, at));
+            }
+            self.newest = at;
+            self.hand_out(row, at);
         }
-        self.newest = at;
-        Ok(Some(self.hand_out(row, at)))
+        Ok(next)
     }
 
     /// Counts the time of a row, whose place is at `at`, from the start.
-    fn hand_out(&mut self, mut row: TraceRequest, at: SimTime) -> TraceRequest {
+    fn hand_out(&mut self, row: &mut TraceRequest, at: SimTime) {
         self.oldest = at;
         let origin = *self.origin.get_or_insert(if self.counts_from_first { at } else { SimTime::ZERO });
         row.at = row.at.map(|at| at.since(origin));
-        row
     }
 
     /// Takes a row that is in time.
@@ -104,8 +107,9 @@ impl TraceReader for InOrder {
             if let Some(entry) = self.rows.first_entry() {
                 let at = entry.key().0;
                 if self.at_end || self.newest.since(at) >= self.window {
-                    let row = entry.remove();
-                    return Ok(Some(self.hand_out(row, at)));
+                    let mut row = entry.remove();
+                    self.hand_out(&mut row, at);
+                    return Ok(Some(row));
                 }
             } else if self.at_end {
                 return Ok(None);

@@ -78,12 +78,9 @@ impl TraceInput {
             }
             searched = self.end - self.start;
             if searched >= MAX_LINE_BYTES {
-                return Err(WorkloadError::Row {
-                    line,
-                    field: None,
-                    found: "a line that does not end".into(),
-                    expected: "a row of less than 256 MiB".into(),
-                });
+                // Nothing to go on from.
+                let source = io::Error::new(io::ErrorKind::InvalidData, "a line of more than 256 MiB");
+                return Err(WorkloadError::Read { line, source });
             }
             if self.read_more().map_err(|source| WorkloadError::Read { line, source })? == 0 {
                 let (start, end) = (self.start, self.end);

@@ -109,8 +109,45 @@ impl<'a> Json<'a> {
     /// else comes next.
     #[inline]
     pub fn u64(&mut self) -> Option<u64> {
+        self.u64_within(0, u64::MAX)
+    }
+
+    /// Reads a whole number from `min` to `max`; `None`, and the place stays, if something else comes
+    /// next.
+    #[inline]
+    pub fn u64_within(&mut self, min: u64, max: u64) -> Option<u64> {
         self.peek()?;
-        let digits = &self.text[self.at..];
+        let (value, end) = self.scan_u64(self.at)?;
+        if value < min || value > max {
+            return None;
+        }
+        self.at = end;
+        Some(value)
+    }
+
+    /// Reads a list of two whole numbers; `None`, and the place stays, if something else comes next.
+    #[inline]
+    pub fn pair(&mut self) -> Option<(u64, u64)> {
+        let mut ahead = Self { text: self.text, at: self.at, depth: 0 };
+        if !ahead.take(b'[') {
+            return None;
+        }
+        let first = ahead.u64()?;
+        if !ahead.take(b',') {
+            return None;
+        }
+        let second = ahead.u64()?;
+        if !ahead.take(b']') {
+            return None;
+        }
+        self.at = ahead.at;
+        Some((first, second))
+    }
+
+    /// The whole number that begins at a place, and where it ends.
+    #[inline]
+    fn scan_u64(&self, start: usize) -> Option<(u64, usize)> {
+        let digits = &self.text[start..];
         let mut value = 0_u64;
         let mut len = 0;
         while let Some(digit) = digits.get(len).map(|byte| byte.wrapping_sub(b'0'))
@@ -128,11 +165,7 @@ impl<'a> Json<'a> {
             Some(b'.' | b'e' | b'E') => false,
             _ => len == 1 || (len > 1 && digits[0] != b'0'),
         };
-        if !is_whole {
-            return None;
-        }
-        self.at += len;
-        Some(value)
+        is_whole.then_some((value, start + len))
     }
 
     /// Reads a number and returns its text; `None`, and the place stays, if something else comes next.
@@ -260,6 +293,7 @@ impl<'a> Json<'a> {
 
     /// A mistake about the value that comes next, which is not what was `expected`; or about the
     /// JSON, if that is no value.
+    #[cold]
     pub fn unexpected(&mut self, expected: impl Into<String>) -> Mistake {
         let start = self.at;
         let found = match self.peek() {
@@ -267,24 +301,32 @@ impl<'a> Json<'a> {
             Some(b'[') => "a list".to_owned(),
             Some(b'"') => match self.string() {
                 Ok(text) => shortened(&text),
-                Err(mistake) => return Mistake { expected: expected.into(), ..mistake },
+                Err(mistake) => return mistake.expecting(expected),
             },
             _ => match self.skip() {
                 Ok(()) => {
                     let text = String::from_utf8_lossy(&self.text[start..self.at]);
                     format!("`{}`", text.trim())
                 }
-                Err(mistake) => return Mistake { expected: expected.into(), ..mistake },
+                Err(mistake) => return mistake.expecting(expected),
             },
         };
         Mistake::new(found, expected)
     }
 
+    #[cold]
     fn malformed(&mut self, wanted: &str) -> Mistake {
         let column = self.at + 1;
         let found = match self.text.get(self.at) {
             None => format!("a row that ends at column {column}, where {wanted} should be"),
-            Some(_) => format!("invalid JSON at column {column}, where {wanted} should be"),
+            // No JSON, or no text at all.
+            Some(_) => match std::str::from_utf8(&self.text[self.at..]) {
+                Err(error) if error.valid_up_to() == 0 => {
+                    let found = format!("bytes that are not UTF-8 at column {column}");
+                    return Mistake::new(found, "UTF-8 text");
+                }
+                _ => format!("invalid JSON at column {column}, where {wanted} should be"),
+            },
         };
         Mistake::new(found, "valid JSON")
     }

@@ -156,6 +156,12 @@ fn read_request(header: &KvsimHeader, line: u64, text: &[u8]) -> Result<TraceReq
     let output = known_or_length("output", output, output_tokens)?;
     let extras = PromptExtras { lora, mm: mm.unwrap_or_default(), cache_salt: salt, prompt_embeds };
     check_mm(&extras.mm, prompt.len()).map_err(|mistake| mistake.within("mm"))?;
+    if let Some(embeds) = &extras.prompt_embeds
+        && embeds.num_tokens() != prompt.len()
+    {
+        let expected = format!("as many as the prompt has, {}", prompt.len());
+        return Err(Mistake::new(format!("{} tokens", embeds.num_tokens()), expected).within("prompt_embeds"));
+    }
     Ok(TraceRequest {
         think_time,
         extras,
@@ -203,11 +209,19 @@ fn tokens(json: &mut Json<'_>) -> Result<TokenRuns, Mistake> {
     }
     json.list(|json| {
         let start = json.clone();
-        let (first, len) = if json.peek() == Some(b'[') { run(json)? } else { (TOKEN.read(json)?, 1) };
-        let total = u64::from(tokens.len()) + len;
-        if first + len > FIRST_UNKNOWN_TOKEN || total > u64::from(MAX_LENGTH_TOKENS) {
+        let (first, len) = match json.pair() {
+            Some(pair) => pair,
+            None if json.peek() == Some(b'[') => {
+                return Err(json.unexpected("a pair of first id and number of ids"));
+            }
+            None => (TOKEN.read(json)?, 1),
+        };
+        let most = u64::from(MAX_LENGTH_TOKENS - tokens.len());
+        if !(1..=most).contains(&len) || first > FIRST_UNKNOWN_TOKEN - len {
             *json = start;
-            let expected = format!("ids below {FIRST_UNKNOWN_TOKEN}, at most {MAX_LENGTH_TOKENS} in all");
+            let expected = format!(
+                "at least one id, all below {FIRST_UNKNOWN_TOKEN}, at most {MAX_LENGTH_TOKENS} in all"
+            );
             return Err(json.unexpected(expected));
         }
         tokens.push_run(first, len as u32);
@@ -217,26 +231,6 @@ fn tokens(json: &mut Json<'_>) -> Result<TokenRuns, Mistake> {
         return Err(Mistake::new("no tokens", "at least one"));
     }
     Ok(tokens)
-}
-
-fn run(json: &mut Json<'_>) -> Result<(u64, u64), Mistake> {
-    let start = json.clone();
-    let mut pair = [0; 2];
-    let mut len = 0;
-    json.list(|json| {
-        let range = if len == 0 { TOKEN } else { LENGTH_TOKENS };
-        let value = range.read(json)?;
-        if let Some(slot) = pair.get_mut(len) {
-            *slot = value;
-        }
-        len += 1;
-        Ok(())
-    })?;
-    if len != 2 {
-        *json = start;
-        return Err(json.unexpected("a pair of first id and number of ids"));
-    }
-    Ok((pair[0], pair[1]))
 }
 
 fn texts(json: &mut Json<'_>) -> Result<Vec<String>, Mistake> {

@@ -248,7 +248,7 @@ impl Sessions {
         let Some(id) = request.session else { return };
         let mut tokens = prompt.clone();
         tokens.extend(answer);
-        let conversation = Conversation { tokens, next_turn: request.turn + 1 };
+        let conversation = Conversation { tokens, next_turn: request.turn.saturating_add(1) };
         if is_recorded {
             self.recorded.insert(id, conversation);
         } else {
