@@ -64,11 +64,14 @@ pub(super) fn generate(arguments: &GenerateArguments) -> Result<u8, Box<dyn Erro
         TurnTimes::Recorded => vec![made, answers.note()],
         TurnTimes::ClosedLoop => vec![made],
     };
-    let header = KvsimHeader { tenants: workload.tenants().to_vec(), notes };
+    let header = KvsimHeader { tenants: workload.tenants().to_vec(), notes, hash_id_tokens: None };
     let mut generator = Generator::new(workload, answers, turn_times);
     arguments.output.write(&header, |write| {
         generator.run(write).map_err(|error| match error {
             TraceError::Write(error) => TraceError::Write(error).to_string().into(),
+            TraceError::Lacks { line, problem, instead } => {
+                format!("{}: request {line}: {problem}; {instead}", path.display()).into()
+            }
             error => format!("{}: {error}", path.display()).into(),
         })
     })?;

@@ -8,6 +8,7 @@ use super::input::{InputArguments, number_within};
 use super::output::OutputArguments;
 use crate::cli::exit;
 use crate::trace_tools::{Population, scale_rate};
+use crate::workload::trace::TraceReader;
 
 /// Write a trace with more or less load: the same requests faster, or more users
 #[derive(Debug, Args)]
@@ -51,9 +52,9 @@ pub(super) fn scale(arguments: &ScaleArguments) -> Result<u8, Box<dyn Error>> {
 }
 
 fn at_rate(ScaleArguments { input, output, .. }: &ScaleArguments, rate: f64) -> Result<u8, Box<dyn Error>> {
-    let (_, mut reader) = input.open()?;
+    let mut reader = input.open()?;
     let made = format!("times and think times divided by {rate}");
-    let header = InputArguments::header(reader.as_ref(), Some(made));
+    let header = reader.header(Some(made));
     output.write(&header, |write| {
         let mut copy = || {
             while let Some(mut request) = reader.next_request()? {
@@ -71,13 +72,13 @@ fn with_population(
     ScaleArguments { input, output, seed, .. }: &ScaleArguments,
     factor: f64,
 ) -> Result<u8, Box<dyn Error>> {
-    let (_, mut reader) = input.open()?;
-    let population = Population::read(reader.as_mut()).map_err(|error| input.locate(error))?;
+    let mut reader = input.open()?;
+    let population = Population::read(&mut reader).map_err(|error| input.locate(error))?;
     let made = format!(
         "sessions multiplied by {factor} with --seed {seed}: copies have tokens of their own behind what several \
          sessions share, and start when other sessions start"
     );
-    let header = InputArguments::header(reader.as_ref(), Some(made));
+    let header = reader.header(Some(made));
     let requests = population.multiply(factor, *seed).map_err(|error| input.locate(error))?;
     output.write(&header, |write| {
         requests.iter().try_for_each(write).map_err(|error| input.locate(error).into())
