@@ -7,24 +7,18 @@ use std::path::{Path, PathBuf};
 
 use kvsim::prompt::TokenRun;
 use kvsim::units::SimTime;
-use kvsim::workload::trace::{Trace, TraceConfig, TraceFormat, decompress};
+use kvsim::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 use kvsim::workload::{Arrival, Workload, WorkloadError};
 use proptest::prelude::*;
 
 const ROW: &str = r#"{"timestamp": 5, "input_length": 513, "output_length": 7, "hash_ids": [4, 9]}"#;
 
 fn config() -> TraceConfig {
-    TraceConfig {
-        path: PathBuf::new(),
-        format: TraceFormat::Mooncake,
-        hash_id_tokens: None,
-        max_requests: None,
-        rate_scale: 1.0,
-    }
+    TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("") }
 }
 
 fn read(text: impl Into<Vec<u8>>, config: &TraceConfig) -> Result<Vec<Arrival>, WorkloadError> {
-    let mut trace = Trace::new(Box::new(Cursor::new(text.into())), config).unwrap();
+    let mut trace = Trace::new(TraceInput::new(Cursor::new(text.into())).unwrap(), config).unwrap();
     let mut arrivals = Vec::new();
     while let Some(at) = trace.peek()? {
         let arrival = trace.next()?.unwrap();
@@ -188,7 +182,8 @@ fn time_must_not_run_backwards() {
 
 #[test]
 fn the_first_bad_row_ends_the_trace() {
-    let mut trace = Trace::new(Box::new(Cursor::new(format!("{{}}\n{ROW}"))), &config()).unwrap();
+    let input = TraceInput::new(Cursor::new(format!("{{}}\n{ROW}"))).unwrap();
+    let mut trace = Trace::new(input, &config()).unwrap();
     assert!(trace.peek().is_err());
     assert!(trace.next().unwrap().is_none());
 }
@@ -200,7 +195,7 @@ fn settings_are_checked() {
         TraceConfig { rate_scale: f64::NAN, ..config() },
         TraceConfig { hash_id_tokens: Some(0), ..config() },
     ] {
-        assert!(Trace::new(Box::new(Cursor::new(ROW)), &options).is_err(), "{options:?}");
+        assert!(options.validate().is_err(), "{options:?}");
     }
     let options: TraceConfig = serde_yaml::from_str("{path: chat.jsonl.gz, format: mooncake}").unwrap();
     assert_eq!(options, TraceConfig { path: "chat.jsonl.gz".into(), ..config() });
@@ -234,8 +229,8 @@ proptest! {
 type Figures = (usize, u64, u64, (SimTime, u32, u32, u64, u64));
 
 fn figures(path: &Path) -> Figures {
-    let file = File::open(path).unwrap();
-    let mut trace = Trace::new(decompress(file).unwrap(), &config()).unwrap();
+    let input = TraceInput::new(File::open(path).unwrap()).unwrap();
+    let mut trace = Trace::new(input, &TraceConfig::new("")).unwrap();
     let (mut requests, mut prompt_tokens, mut answer_tokens, mut last) = (0, 0, 0, Default::default());
     while let Some(Arrival { at, request: asked }) = trace.next().unwrap() {
         requests += 1;

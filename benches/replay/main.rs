@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use criterion::{Criterion, criterion_group, criterion_main};
 use kvsim::report::{RunInfo, RunReport};
 use kvsim::scenario::{Scenario, Source};
-use kvsim::workload::trace::decompress;
+use kvsim::workload::trace::TraceInput;
 
 fn trace() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -64,7 +64,7 @@ fn replay(criterion: &mut Criterion) {
     group.sample_size(10);
     group.bench_function("plain LRU", |bencher| {
         bencher.iter(|| {
-            let input = decompress(File::open(&trace).expect("the trace")).expect("the trace");
+            let input = TraceInput::new(File::open(&trace).expect("the trace")).expect("the trace");
             black_box(plain_lru::touch_all(input, 28_014).expect("the trace is good"))
         });
     });

@@ -13,7 +13,7 @@ use crate::engine::scheduler::Scheduler;
 use crate::engine::{EngineConfig, FinishReason};
 use crate::simulation::{Replica, ReplicaConfig, RequestRecord, Simulation};
 use crate::units::SimTime;
-use crate::workload::trace::{Trace, TraceConfig, TraceFormat};
+use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 
 /// Two prompts that share 512 of 600 tokens.
 const SHARING: &str = r#"{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}
@@ -49,14 +49,9 @@ fn info(config: &EngineConfig) -> RunInfo {
 
 /// A step takes 1 ms and 1 us per token.
 fn simulation(config: EngineConfig, rows: &str) -> Simulation {
-    let trace = TraceConfig {
-        path: "tiny.jsonl".into(),
-        format: TraceFormat::Mooncake,
-        hash_id_tokens: None,
-        max_requests: None,
-        rate_scale: 1.0,
-    };
-    let workload = Trace::new(Box::new(std::io::Cursor::new(rows.to_owned())), &trace).unwrap();
+    let input = TraceInput::new(std::io::Cursor::new(rows.to_owned())).unwrap();
+    let trace = TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("tiny.jsonl") };
+    let workload = Trace::new(input, &trace).unwrap();
     let scheduler = Scheduler::new(config, Some(RequestBlockHasher::identity(16, 0)), None).unwrap();
     let cost = CostModel::Constant(ConstantCost { step_ns: 1_000_000, per_token_ns: 1_000 });
     let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts: None });

@@ -23,7 +23,7 @@ use crate::simulation::{
 };
 use crate::units::SimTime;
 use crate::workload::chat::Chat;
-use crate::workload::trace::{Trace, decompress};
+use crate::workload::trace::{Trace, TraceInput};
 use crate::workload::{ConfigError, Workload};
 
 /// Where a scenario comes from, and what the command line changes in it.
@@ -218,8 +218,9 @@ impl Scenario {
                     };
                     error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
                 };
-                let input = decompress(File::open(&path).map_err(cannot)?).map_err(cannot)?;
-                Ok(Box::new(Trace::new(input, config).map_err(config_error)?))
+                let input = File::open(&path).and_then(TraceInput::new).map_err(cannot)?;
+                let trace = Trace::new(input, config).map_err(|error| ScenarioError::new(&path, error))?;
+                Ok(Box::new(trace))
             }
         }
     }

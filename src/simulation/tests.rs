@@ -25,6 +25,7 @@ impl Listed {
                 extras: PromptExtras::default(),
                 priority: 0,
                 skip_reading_prefix_cache: false,
+                patience: None,
                 tenant: 0,
                 session: None,
                 turn: 0,

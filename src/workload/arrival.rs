@@ -1,5 +1,7 @@
 //! A request and the time at which it is sent.
 
+use serde::{Deserialize, Serialize};
+
 use crate::prompt::{PromptExtras, TokenRuns};
 use crate::units::SimTime;
 
@@ -23,6 +25,8 @@ pub struct RequestSpec {
     pub priority: i32,
     /// The request fills the prefix cache but does not look into it.
     pub skip_reading_prefix_cache: bool,
+    /// The client goes away when this ends; `None` waits for ever.
+    pub patience: Option<Patience>,
     /// Index into [`Workload::tenants`](super::Workload::tenants).
     pub tenant: u32,
     /// The conversation that this is a turn of, where the workload knows it.
@@ -31,4 +35,23 @@ pub struct RequestSpec {
     pub turn: u32,
     /// The line of the trace that it was read from, counted from 1.
     pub trace_line: Option<u64>,
+}
+
+/// How long a client waits. When it goes away the server aborts its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// From the arrival. What comes at the very end still comes in time.
+    pub lasts: SimTime,
+    pub waits_for: WaitsFor,
+}
+
+/// What must have come before the patience ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitsFor {
+    /// Whoever sees the answer begin reads it to its end.
+    #[default]
+    FirstToken,
+    /// A client with a time limit for the whole answer.
+    LastToken,
 }

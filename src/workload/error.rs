@@ -17,6 +17,11 @@ pub enum WorkloadError {
         found: String,
         expected: String,
     },
+    /// Nothing in the beginning of a trace tells its format.
+    #[error(
+        "cannot tell the format of a trace that begins with {found}; give one: `format: ...` with {formats}"
+    )]
+    UnknownFormat { found: String, formats: String },
     #[error("line {line}: cannot read the trace: {source}")]
     Read { line: u64, source: io::Error },
 }

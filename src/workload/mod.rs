@@ -11,7 +11,7 @@ mod error;
 pub mod rng;
 pub mod trace;
 
-pub use arrival::{Arrival, RequestSpec};
+pub use arrival::{Arrival, Patience, RequestSpec, WaitsFor};
 pub use arrival_process::{ArrivalProcess, ArrivalTimes};
 pub use distribution::Distribution;
 pub use error::{ConfigError, WorkloadError};

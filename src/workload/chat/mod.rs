@@ -118,6 +118,7 @@ impl Workload for Chat {
             extras: self.extras(session.tenant),
             priority: self.config.tenants[session.tenant as usize].priority,
             skip_reading_prefix_cache: self.config.tenants[session.tenant as usize].prompt_logprobs,
+            patience: None,
             tenant: session.tenant,
             session: Some(session.index),
             turn: session.turn,
