@@ -4,6 +4,7 @@ mod conform;
 mod exit;
 mod progress;
 mod run;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArguments),
+    Sweep(sweep::SweepArguments),
     Conform(conform::ConformArguments),
 }
 
@@ -36,6 +38,7 @@ pub fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Sweep(arguments) => sweep::sweep(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
     };
     match result {

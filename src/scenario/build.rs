@@ -3,15 +3,12 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
 use super::ScenarioError;
 use super::check::check;
-use super::deserialize::NodeDeserializer;
 use super::engine_section::TransferSection;
-use super::error::FieldError;
 use super::file::{CostSection, ScenarioFile, WorkloadSection};
-use super::tree::{Node, Value};
+use super::template::Template;
+use super::tree::Node;
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{Coefficients, ConstantCost, CostModel, Roofline};
 use crate::engine::EngineConfig;
@@ -23,7 +20,7 @@ use crate::simulation::{
 };
 use crate::units::SimTime;
 use crate::workload::chat::Chat;
-use crate::workload::trace::{Trace, TraceInput};
+use crate::workload::trace::{SharedTraces, Trace, TraceConfig, TraceInput};
 use crate::workload::{ConfigError, Workload};
 
 /// Where a scenario comes from, and what the command line changes in it.
@@ -54,7 +51,7 @@ pub struct Scenario {
 #[derive(Clone, Debug)]
 pub(super) struct Typed {
     pub source: Source,
-    tree: Node,
+    pub tree: Node,
 }
 
 impl Typed {
@@ -80,8 +77,11 @@ impl Scenario {
     /// # Errors
     /// The first problem, with the line to change.
     pub fn load(source: Source) -> Result<Self, ScenarioError> {
-        let (tree, file) = read(&source).map_err(|error| error.in_file(&source.path))?;
-        let typed = Typed { source, tree };
+        Template::read(source)?.scenario(&[])
+    }
+
+    /// Checks what was read.
+    pub(super) fn new(typed: Typed, file: ScenarioFile) -> Result<Self, ScenarioError> {
         let checked = check(&typed, &file)?;
         let scenario = Self {
             typed,
@@ -124,11 +124,44 @@ impl Scenario {
         Ok(Some(self.typed.source.trace.clone().unwrap_or(beside)))
     }
 
+    /// The trace of a trace workload, and how it is replayed.
+    ///
+    /// # Errors
+    /// As [`Self::trace_path`].
+    pub fn trace(&self) -> Result<Option<(PathBuf, &TraceConfig)>, ScenarioError> {
+        let path = self.trace_path()?;
+        let WorkloadSection::Trace(config) = &self.file.workload else { return Ok(None) };
+        Ok(path.map(|path| (path, config)))
+    }
+
+    /// Opens a trace of the workload.
+    ///
+    /// # Errors
+    /// The file is not there or is damaged.
+    pub fn open_trace(&self, path: &Path) -> Result<TraceInput, ScenarioError> {
+        File::open(path).and_then(TraceInput::new).map_err(|error| {
+            let message = format!("cannot read {}: {error}", path.display());
+            let error = match &self.typed.source.trace {
+                Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
+                None => self.typed.wrong("workload.trace.path", message),
+            };
+            error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
+        })
+    }
+
     /// Makes the simulation, and opens its trace if it has one.
     ///
     /// # Errors
     /// A trace that cannot be opened.
     pub fn build(&self) -> Result<Simulation, ScenarioError> {
+        self.build_sharing(&SharedTraces::default())
+    }
+
+    /// The same, with traces that are in memory already.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn build_sharing(&self, traces: &SharedTraces) -> Result<Simulation, ScenarioError> {
         let seed = self.seed();
         let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
         let transfers = self.file.engine.kv_transfer_config.as_ref().map(|config| self.transfers(config));
@@ -164,7 +197,7 @@ impl Scenario {
                 reset_external: action.reset_prefix_cache.reset_external,
             },
         });
-        Ok(Simulation::new(self.workload()?, replica, actions.collect()))
+        Ok(Simulation::new(self.workload(traces)?, replica, actions.collect()))
     }
 
     /// Digests only where somebody sees them: in KV events.
@@ -202,7 +235,7 @@ impl Scenario {
         Transfers::new(connector, config.tiers.iter().map(link).collect(), bytes_per_block)
     }
 
-    fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
+    fn workload(&self, traces: &SharedTraces) -> Result<Box<dyn Workload>, ScenarioError> {
         let config_error = |error: ConfigError| self.typed.wrong("workload", error);
         match &self.file.workload {
             WorkloadSection::Chat(chat) => {
@@ -210,35 +243,13 @@ impl Scenario {
             }
             WorkloadSection::Trace(config) => {
                 let path = self.trace_path()?.unwrap_or_default();
-                let cannot = |error: std::io::Error| {
-                    let message = format!("cannot read {}: {error}", path.display());
-                    let error = match &self.typed.source.trace {
-                        Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
-                        None => self.typed.wrong("workload.trace.path", message),
-                    };
-                    error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
+                let input = match traces.get(&path, &config.read_options()) {
+                    Some(trace) => trace.into(),
+                    None => self.open_trace(&path)?,
                 };
-                let input = File::open(&path).and_then(TraceInput::new).map_err(cannot)?;
                 let trace = Trace::new(input, config).map_err(|error| ScenarioError::new(&path, error))?;
                 Ok(Box::new(trace))
             }
         }
     }
-}
-
-/// The text as it was typed with the command line's changes, and what it says.
-fn read(source: &Source) -> Result<(Node, ScenarioFile), FieldError> {
-    let mut tree = Node::parse(&source.text)?;
-    if !matches!(tree.value, Value::Map(_)) {
-        return Err(FieldError {
-            place: Some(tree.place),
-            ..FieldError::new("found no fields", "write YAML, each field on a line `name: value`")
-        });
-    }
-    for text in &source.overrides {
-        tree.apply_override(text)?;
-    }
-    let mut file = ScenarioFile::deserialize(NodeDeserializer::new(&tree))?;
-    file.seed = source.seed.unwrap_or(file.seed);
-    Ok((tree, file))
 }

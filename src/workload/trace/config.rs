@@ -56,7 +56,7 @@ impl TraceConfig {
 }
 
 /// How to read a trace; [`Default`] is as its format says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReadOptions {
     /// Told by the file's beginning if `None`.
     pub format: Option<TraceFormat>,

@@ -19,6 +19,7 @@ mod mooncake;
 mod record;
 mod replay;
 mod session_id;
+mod shared;
 
 pub use config::{ReadOptions, TraceConfig};
 pub use format::{TraceFormat, open};
@@ -27,3 +28,4 @@ pub use kvsim::KvsimHeader;
 pub use kvsim_writer::KvsimWriter;
 pub use record::{FIRST_UNKNOWN_TOKEN, TraceReader, TraceRequest, TraceTokens};
 pub use replay::Trace;
+pub use shared::{SharedTrace, SharedTraces};
