@@ -1,5 +1,6 @@
 //! The command line: one file for each subcommand.
 
+mod compare;
 mod conform;
 mod exit;
 mod progress;
@@ -22,6 +23,7 @@ struct Arguments {
 enum Command {
     Run(run::RunArguments),
     Sweep(sweep::SweepArguments),
+    Compare(compare::CompareArguments),
     Conform(conform::ConformArguments),
 }
 
@@ -39,6 +41,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Sweep(arguments) => sweep::sweep(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
     };
     match result {

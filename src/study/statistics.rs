@@ -1,9 +1,10 @@
 //! Confidence intervals of means, by Student's t distribution.
 
+use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// The mean of independent values, and how well they tell it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     pub mean: f64,
     /// The interval is `mean - half_width ..= mean + half_width`; `None` from fewer than two values.

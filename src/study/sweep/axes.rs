@@ -3,13 +3,14 @@
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::coord::types::RangedCoordf64;
 
-use super::labels::{labels, number, value};
+use super::labels::{labels, value};
 use super::results::Results;
+use crate::study::format::number;
 
 /// Ticks at each value, if there are no more.
 const MAX_TICKS: usize = 10;
 /// From this ratio on an axis is logarithmic.
-const LOGARITHMIC_FROM: f64 = 16.0;
+const LOGARITHMIC_FROM: f64 = 8.0;
 
 /// Which field goes along the axis, and which lines the points form.
 pub(super) struct Lines {
@@ -101,6 +102,11 @@ impl Axis {
 
     pub fn drawn(&self, value: f64) -> f64 {
         if self.is_logarithmic { value.log10() } else { value }
+    }
+
+    /// As drawn.
+    pub fn span(&self) -> f64 {
+        self.end - self.begin
     }
 
     /// The number at a tick.

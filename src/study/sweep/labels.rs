@@ -1,5 +1,7 @@
 //! Names short enough for the head of a column and the axis of a plot.
 
+use crate::study::format::number;
+
 /// For each dotted name its last part, or its last two where it has three or more; the whole name
 /// where that is another's too.
 pub(super) fn labels(names: &[&str]) -> Vec<String> {
@@ -14,18 +16,6 @@ pub(super) fn labels(names: &[&str]) -> Vec<String> {
         .zip(&all)
         .map(|(name, label)| if is_alone(label) { label.clone() } else { (*name).to_owned() })
         .collect()
-}
-
-/// Four digits, or all of a whole number.
-pub(super) fn number(value: f64) -> String {
-    if value.fract() == 0.0 && value.abs() < 1e9 {
-        return format!("{value}");
-    }
-    let digits = value.abs().log10().floor();
-    if !(-5.0..9.0).contains(&digits) {
-        return format!("{value:.3e}");
-    }
-    format!("{value:.*}", (3.0 - digits).max(0.0) as usize)
 }
 
 /// A field's value.
@@ -61,24 +51,5 @@ mod tests {
             "gpu",
         ];
         assert_eq!(labels(&names), expected);
-    }
-
-    #[test]
-    fn numbers_have_four_digits() {
-        for (value, expected) in [
-            (0.0, "0"),
-            (16.0, "16"),
-            (131_072.0, "131072"),
-            (0.123_456, "0.1235"),
-            (1_234.56, "1235"),
-            (12.345_6, "12.35"),
-            (-0.5, "-0.5000"),
-            (1.5e12, "1500000000000"),
-            (1.23e-9, "1.230e-9"),
-        ] {
-            if value != 1.5e12 {
-                assert_eq!(number(value), expected);
-            }
-        }
     }
 }

@@ -157,6 +157,7 @@ fn panel_of<'a>(
         Some((axis.drawn(x_of(index)?), estimate.mean, half_width))
     };
     let all = || (0..results.points.len()).filter_map(value_of);
+    let has_intervals = all().any(|(_, _, half_width)| half_width > 0.0);
     let ends = all().map(|(_, mean, half)| (mean - half, mean + half));
     let (low, high) = ends.fold((f64::MAX, f64::MIN), |(low, high), (a, b)| (low.min(a), high.max(b)));
     let (low, high) = y_range(low, high);
@@ -172,14 +173,17 @@ fn panel_of<'a>(
             }
             None => BLUE,
         };
+        // Intervals of several lines lie beside each other.
+        let number = number as f64 - (lines.lines.len() - 1) as f64 / 2.0;
+        let aside = if has_lines && has_intervals { 0.008 * axis.span() * number } else { 0.0 };
         if has_lines {
-            let line = values.iter().map(|&(x, mean, _)| (x, mean));
+            let line = values.iter().map(|&(x, mean, _)| (x + aside, mean));
             chart.draw_series(LineSeries::new(line, color.stroke_width(2)))?;
         }
         for &(x, mean, half_width) in &values {
-            chart.draw_series([Circle::new((x, mean), 3, color.filled())])?;
+            chart.draw_series([Circle::new((x + aside, mean), 3, color.filled())])?;
             if half_width > 0.0 {
-                let bar = [(x, mean - half_width), (x, mean + half_width)];
+                let bar = [(x + aside, mean - half_width), (x + aside, mean + half_width)];
                 chart.draw_series([PathElement::new(bar, color.stroke_width(1))])?;
             }
         }
@@ -197,6 +201,8 @@ fn chart<'a, 'b>(
     (low, high): (f64, f64),
 ) -> Result<Chart<'a, 'b>, DrawError<'b>> {
     let text = |size: i32| ("sans-serif", size).into_font().color(&INK);
+    // Some ten labels have to differ.
+    let decimals = (1.0 - (high - low).log10().floor()).max(0.0) as usize;
     let mut chart = ChartBuilder::on(area)
         .caption(title, text(15))
         .margin(10)
@@ -212,14 +218,15 @@ fn chart<'a, 'b>(
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .x_label_formatter(&|drawn| axis.label(*drawn))
-        .y_label_formatter(&|value| super::axes::tick(*value))
+        .y_label_formatter(&|value| format!("{value:.decimals$}"))
         .draw()?;
     Ok(chart)
 }
 
 /// From 0 where that leaves room for differences.
 fn y_range(low: f64, high: f64) -> (f64, f64) {
-    let span = (high - low).max(1e-9).max(high.abs() * 1e-3);
+    // Differences in the last digits are no picture.
+    let span = (high - low).max(high.abs() * 0.05).max(1e-6);
     let low = if low >= 0.0 && low < 0.6 * high { 0.0 } else { low - 0.1 * span };
     (low, high + 0.08 * span)
 }

@@ -2,9 +2,9 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::labels::{labels, number, value};
+use super::labels::{labels, value};
 use super::results::{MetricResult, Results};
-use crate::study::statistics::Estimate;
+use crate::study::format::{interval, number, signed};
 
 /// Without a terminal.
 const USUAL_WIDTH: usize = 100;
@@ -48,7 +48,7 @@ pub fn terminal_table(results: &Results) -> String {
         let mut group = vec![column(&label, shown.iter().map(|index| mean(metric(index))))];
         if let Some(baseline) = plan.baseline {
             let name = plan.points[baseline].name.clone().unwrap_or_else(|| baseline.to_string());
-            group.push(column(&format!("- {name}"), shown.iter().map(|index| difference(metric(index)))));
+            group.push(column(&format!("vs {name}"), shown.iter().map(|index| difference(metric(index)))));
         }
         if hidden == 0 && width_of(&columns) + width_of(&group) <= width {
             columns.extend(group);
@@ -111,16 +111,4 @@ fn mean(metric: Option<MetricResult>) -> String {
 fn difference(metric: Option<MetricResult>) -> String {
     let Some(difference) = metric.and_then(|metric| metric.difference) else { return String::new() };
     interval(difference, signed(difference.mean))
-}
-
-/// With `+` in front of what is more.
-pub(in crate::study) fn signed(value: f64) -> String {
-    if value > 0.0 { format!("+{}", number(value)) } else { number(value) }
-}
-
-pub(in crate::study) fn interval(estimate: Estimate, mean: String) -> String {
-    match estimate.half_width {
-        Some(half_width) => format!("{mean} ± {}", number(half_width)),
-        None => mean,
-    }
 }
