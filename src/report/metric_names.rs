@@ -7,15 +7,15 @@ use super::summary::{
 };
 use crate::engine::connector::{TierKind, TierStats};
 
-/// What one looks at first.
+/// What one looks at first, the most telling in front.
 pub const HEADLINES: [&str; 14] = [
     "prefix_cache.hit_rate",
-    "throughput.requests_per_s",
-    "throughput.output_tokens_per_s",
-    "latency.ttft.p50_ms",
     "latency.ttft.p99_ms",
-    "latency.tpot.p50_ms",
     "latency.tpot.p99_ms",
+    "throughput.output_tokens_per_s",
+    "throughput.requests_per_s",
+    "latency.ttft.p50_ms",
+    "latency.tpot.p50_ms",
     "latency.e2e.p99_ms",
     "requests.finished",
     "requests.preemptions",

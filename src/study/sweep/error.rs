@@ -21,6 +21,8 @@ pub enum SweepError {
     Trace { path: PathBuf, source: crate::workload::WorkloadError },
     #[error("no point of the sweep can run; the first:\n{first}")]
     NoPoint { first: ScenarioError },
+    #[error("--set {set}: the sweep varies `{field}`; leave one of them out")]
+    Varied { set: String, field: String },
     /// What is there belongs to another sweep.
     #[error(
         "{} was begun differently: {change}\n  help: undo the change to go on, give --restart to begin anew, or \

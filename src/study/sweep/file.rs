@@ -209,23 +209,21 @@ fn varied(points: &[Point]) -> Vec<String> {
     fields
 }
 
-/// No field lies within another one of the same point, or within what is set for all points.
+/// No field undoes one before it. What is set for all points comes first.
 fn check_apart(set: &[Field], points: &[Point]) -> Result<(), FieldError> {
     let check = |fields: &[&Field]| {
         for (index, (field, node)) in fields.iter().enumerate() {
-            for (other, _) in &fields[..index] {
-                let mut pairs = split_path(field).zip(split_path(other));
-                if pairs.all(|(a, b)| a == b) {
-                    let problem = if field == other {
-                        format!("`{field}` is there twice")
-                    } else {
-                        format!("one of `{field}` and `{other}` lies within the other")
-                    };
-                    return Err(FieldError {
-                        place: Some(node.place.clone()),
-                        ..FieldError::new(problem, "leave one of them out")
-                    });
-                }
+            if let Some((earlier, _)) = fields[..index].iter().find(|(earlier, _)| is_within(earlier, field))
+            {
+                let problem = if field == earlier {
+                    format!("`{field}` is there twice")
+                } else {
+                    format!("`{field}` undoes `{earlier}`, which lies within it")
+                };
+                return Err(FieldError {
+                    place: Some(node.place.clone()),
+                    ..FieldError::new(problem, "leave one of them out")
+                });
             }
         }
         Ok(())
@@ -240,6 +238,12 @@ fn check_apart(set: &[Field], points: &[Point]) -> Result<(), FieldError> {
         }
     }
     Ok(())
+}
+
+/// `field` is `other`, or a part of it.
+pub(super) fn is_within(field: &str, other: &str) -> bool {
+    let mut parts = split_path(field);
+    split_path(other).all(|part| parts.next() == Some(part))
 }
 
 /// The point with a name, or the only one with these values.

@@ -2,12 +2,16 @@
 
 use crate::study::format::number;
 
-/// For each dotted name its last part, or its last two where it has three or more; the whole name
-/// where that is another's too.
+/// For each dotted name its last part, or its last two where it has three or more, and more of them
+/// rather than a position; the whole name where that is another's too.
 pub(super) fn labels(names: &[&str]) -> Vec<String> {
     let short = |name: &str| {
         let parts: Vec<&str> = name.split('.').collect();
-        parts[parts.len() - if parts.len() > 2 { 2 } else { 1 }..].join(".")
+        let mut from = parts.len() - if parts.len() > 2 { 2 } else { 1 };
+        while from > 0 && parts[from].parse::<usize>().is_ok() {
+            from -= 1;
+        }
+        parts[from..].join(".")
     };
     let all: Vec<String> = names.iter().map(|name| short(name)).collect();
     let is_alone = |label: &String| all.iter().filter(|other| *other == label).count() == 1;
@@ -40,6 +44,7 @@ mod tests {
             "prefix_cache.hit_rate",
             "external_cache.hit_rate",
             "engine.block_size",
+            "engine.kv_transfer_config.tiers.0.size_gib",
             "gpu",
         ];
         let expected = [
@@ -48,6 +53,7 @@ mod tests {
             "prefix_cache.hit_rate",
             "external_cache.hit_rate",
             "block_size",
+            "tiers.0.size_gib",
             "gpu",
         ];
         assert_eq!(labels(&names), expected);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::SweepError;
-use super::file::SweepFile;
+use super::file::{SweepFile, is_within};
 use super::plan::{Plan, PlannedPoint};
 use super::points::Point;
 use crate::report::{HEADLINES, TraceInfo};
@@ -64,6 +64,10 @@ fn template(path: &Path, file: &SweepFile, overrides: &Overrides) -> Result<Temp
     }
     // The command line has the last word.
     for text in &overrides.set {
+        let path = text.split('=').next().unwrap_or_default().trim();
+        if let Some(field) = file.fields.iter().find(|field| is_within(path, field)) {
+            return Err(SweepError::Varied { set: text.clone(), field: field.clone() });
+        }
         template.apply_override(text)?;
     }
     Ok(template)

@@ -7,6 +7,7 @@ use super::SweepError;
 use super::axes::{Axis, Lines};
 use super::labels::labels;
 use super::results::Results;
+use crate::report::HEADLINES;
 use crate::report::plots::{Area, BLUE, DrawError, GREEN, GRID, INK, ORANGE, WIDTH, draw};
 
 const PANEL_HEIGHT: u32 = 300;
@@ -26,10 +27,6 @@ const COLORS: [RGBColor; MAX_LINES] = [
     INK,
     RGBColor(150, 150, 150),
 ];
-/// What one looks at first, if nobody said what.
-const USUAL_PANELS: [&str; 4] =
-    ["prefix_cache.hit_rate", "throughput.output_tokens_per_s", "latency.ttft.p99_ms", "latency.tpot.p99_ms"];
-
 /// The plots that this sweep has.
 pub(super) fn plots(results: &Results) -> Result<Vec<(&'static str, String)>, SweepError> {
     let mut plots = Vec::new();
@@ -76,7 +73,7 @@ fn panels(results: &Results) -> Vec<(usize, String)> {
     let names: Vec<&str> = plan.metrics.iter().map(String::as_str).collect();
     let is_of_front =
         |name: &str| plan.pareto.iter().flat_map(|pareto| pareto.metrics()).any(|it| it == name);
-    let is_first = |name: &str| USUAL_PANELS.contains(&name) || is_of_front(name);
+    let is_first = |name: &str| HEADLINES[..4].contains(&name) || is_of_front(name);
     let has_values = |position: usize| results.points.iter().any(|point| point.metrics[position].is_some());
     let mut panels: Vec<(usize, String)> =
         labels(&names).into_iter().enumerate().filter(|(position, _)| has_values(*position)).collect();
@@ -158,7 +155,9 @@ fn panel_of<'a>(
     };
     let all = || (0..results.points.len()).filter_map(value_of);
     let has_intervals = all().any(|(_, _, half_width)| half_width > 0.0);
-    let ends = all().map(|(_, mean, half)| (mean - half, mean + half));
+    // No metric can be negative, whatever its interval says.
+    let begin = |mean: f64, half_width: f64| (mean - half_width).max(mean.min(0.0));
+    let ends = all().map(|(_, mean, half_width)| (begin(mean, half_width), mean + half_width));
     let (low, high) = ends.fold((f64::MAX, f64::MIN), |(low, high), (a, b)| (low.min(a), high.max(b)));
     let (low, high) = y_range(low, high);
     let mut chart = chart(area, label, &lines.x, axis, (low, high))?;
@@ -183,7 +182,7 @@ fn panel_of<'a>(
         for &(x, mean, half_width) in &values {
             chart.draw_series([Circle::new((x + aside, mean), 3, color.filled())])?;
             if half_width > 0.0 {
-                let bar = [(x + aside, mean - half_width), (x + aside, mean + half_width)];
+                let bar = [(x + aside, begin(mean, half_width)), (x + aside, mean + half_width)];
                 chart.draw_series([PathElement::new(bar, color.stroke_width(1))])?;
             }
         }
@@ -235,23 +234,32 @@ fn y_range(low: f64, high: f64) -> (f64, f64) {
 fn of_front(results: &Results, x: &str, y: &str) -> Result<String, SweepError> {
     let position = |name: &str| results.plan.metrics.iter().position(|known| known == name).unwrap_or(0);
     let (x_at, y_at) = (position(x), position(y));
-    let points: Vec<(f64, f64, bool)> = results
+    let points: Vec<(f64, f64, usize, bool)> = results
         .points
         .iter()
-        .filter_map(|point| {
+        .enumerate()
+        .filter_map(|(index, point)| {
             let mean = |at: usize| Some(point.metrics[at]?.estimate.mean);
-            Some((mean(x_at)?, mean(y_at)?, point.is_on_front == Some(true)))
+            Some((mean(x_at)?, mean(y_at)?, index, point.is_on_front == Some(true)))
         })
         .collect();
-    let title = format!("{}: front of {} points", results.plan.name, results.points.len());
+    let title =
+        format!("{}: the front of {} points, with their numbers", results.plan.name, results.points.len());
     let mut x_values: Vec<f64> = points.iter().map(|point| point.0).collect();
     x_values.sort_by(f64::total_cmp);
     x_values.dedup();
     let y_ends =
         points.iter().fold((f64::MAX, f64::MIN), |(low, high), point| (low.min(point.1), high.max(point.1)));
-    let mut front: Vec<(f64, f64)> =
-        points.iter().filter(|point| point.2).map(|point| (point.0, point.1)).collect();
+    let mut front: Vec<(f64, f64, usize)> =
+        points.iter().filter(|it| it.3).map(|it| (it.0, it.1, it.2)).collect();
     front.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // The best y for all who accept an x: it changes at points.
+    let is_x_minimised = !results.plan.pareto.as_ref().is_some_and(|pareto| pareto.minimise.is_empty());
+    let corner = |pair: &[(f64, f64, usize)]| {
+        if is_x_minimised { (pair[1].0, pair[0].1) } else { (pair[0].0, pair[1].1) }
+    };
+    let corners = front.windows(2).flat_map(|pair| [corner(pair), (pair[1].0, pair[1].1)]);
+    let steps: Vec<(f64, f64)> = front.first().map(|it| (it.0, it.1)).into_iter().chain(corners).collect();
     Ok(draw("pareto.svg", &title, 2 * PANEL_HEIGHT, |area| {
         if x_values.is_empty() {
             return Ok(());
@@ -260,12 +268,16 @@ fn of_front(results: &Results, x: &str, y: &str) -> Result<String, SweepError> {
         let (top, rest) = area.split_vertically(TITLE_HEIGHT);
         top.titled(&title, ("sans-serif", 18).into_font().color(&INK))?;
         let mut chart = chart(&rest, y, x, &axis, y_range(y_ends.0, y_ends.1))?;
-        let front = front.iter().map(|&(x, y)| (axis.drawn(x), y));
-        chart.draw_series(LineSeries::new(front, ORANGE.stroke_width(2)))?;
-        for &(x, y, is_on_front) in &points {
-            let color = if is_on_front { ORANGE } else { BLUE };
-            chart.draw_series([Circle::new((axis.drawn(x), y), 4, color.filled())])?;
-        }
+        let steps = steps.iter().map(|&(x, y)| (axis.drawn(x), y));
+        chart.draw_series(LineSeries::new(steps, ORANGE.stroke_width(1)))?;
+        let beaten = points.iter().filter(|point| !point.3);
+        chart
+            .draw_series(beaten.map(|it| Circle::new((axis.drawn(it.0), it.1), 3, BLUE.mix(0.6).filled())))?;
+        chart.draw_series(front.iter().map(|&(x, y, index)| {
+            let name = results.plan.points[index].name.clone().unwrap_or_else(|| index.to_string());
+            let label = Text::new(name, (6, -16), ("sans-serif", 12).into_font().color(&INK));
+            EmptyElement::at((axis.drawn(x), y)) + Circle::new((0, 0), 4, ORANGE.filled()) + label
+        }))?;
         Ok(())
     })?)
 }

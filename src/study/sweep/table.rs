@@ -9,6 +9,7 @@ use crate::study::format::{interval, number, signed};
 /// Without a terminal.
 const USUAL_WIDTH: usize = 100;
 const MAX_POINTS: usize = 40;
+const MAX_CELL: usize = 32;
 /// Between columns.
 const PADDING: usize = 2;
 
@@ -16,13 +17,11 @@ const PADDING: usize = 2;
 pub fn terminal_table(results: &Results) -> String {
     let plan = &results.plan;
     let on_front = |index: &usize| results.points[*index].is_on_front == Some(true);
-    let all: Vec<usize> = (0..results.points.len()).collect();
-    let (mut shown, mut kind) = (all.clone(), "");
-    if shown.len() > MAX_POINTS && all.iter().any(on_front) {
+    let mut shown: Vec<usize> = (0..results.points.len()).collect();
+    let is_front_only = shown.len() > MAX_POINTS && shown.iter().any(on_front);
+    if is_front_only {
         shown.retain(on_front);
-        kind = " on the front";
     }
-    let of_kind = shown.len();
     shown.truncate(MAX_POINTS);
 
     let mut columns = vec![column("point", shown.iter().map(|index| index.to_string()))];
@@ -32,9 +31,10 @@ pub fn terminal_table(results: &Results) -> String {
     }
     let fields: Vec<&str> = plan.fields.iter().map(String::as_str).collect();
     for (field, label) in fields.iter().zip(labels(&fields)) {
-        columns.push(column(&label, shown.iter().map(|&index| value(plan.points[index].fields.get(*field)))));
+        let cell = |&index: &usize| shorten(value(plan.points[index].fields.get(*field)));
+        columns.push(column(&label, shown.iter().map(cell)));
     }
-    if kind.is_empty() && plan.pareto.is_some() {
+    if !is_front_only && plan.pareto.is_some() {
         let mark = |index| if on_front(index) { "yes".to_owned() } else { String::new() };
         columns.push(column("on front", shown.iter().map(mark)));
     }
@@ -50,7 +50,7 @@ pub fn terminal_table(results: &Results) -> String {
             let name = plan.points[baseline].name.clone().unwrap_or_else(|| baseline.to_string());
             group.push(column(&format!("vs {name}"), shown.iter().map(|index| difference(metric(index)))));
         }
-        if hidden == 0 && width_of(&columns) + width_of(&group) <= width {
+        if hidden == 0 && (columns.len() == numbers_from || width_of(&columns) + width_of(&group) <= width) {
             columns.extend(group);
         } else {
             hidden += 1;
@@ -64,23 +64,36 @@ pub fn terminal_table(results: &Results) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let mut text = table.trim_fmt();
-    if of_kind > shown.len() || !kind.is_empty() {
-        text += &format!("\n{} of {} points, those{kind} first", shown.len(), results.points.len());
-        if kind.is_empty() {
-            text = text.replace(", those first", "");
-        }
+    let notes = notes(results, shown.len(), is_front_only, hidden);
+    [Some(table.trim_fmt())].into_iter().chain(notes).flatten().collect::<Vec<_>>().join("\n")
+}
+
+/// What the table leaves out, and what to know of it.
+fn notes(results: &Results, shown: usize, is_front_only: bool, hidden: usize) -> [Option<String>; 4] {
+    let all = results.points.len();
+    let points = || results.points.iter().enumerate();
+    let failed: Vec<_> = points().filter_map(|(index, point)| Some((index, point.error()?))).collect();
+    let which = if is_front_only { "on the front" } else { "the first" };
+    let mut estimates = results.points.iter().flat_map(|point| point.metrics.iter().flatten());
+    let is_drawn = estimates.any(|metric| metric.estimate.half_width != Some(0.0));
+    [
+        (shown < all).then(|| format!("{shown} of {all} points, {which}; all are in points.csv")),
+        (hidden > 0).then(|| format!("{hidden} more metrics in points.csv")),
+        (results.plan.replications > 1 && !is_drawn)
+            .then(|| "All replications are equal: the workload draws nothing from the seed.".to_owned()),
+        failed.first().map(|(first, error)| {
+            let points = if failed.len() == 1 { "point" } else { "points" };
+            format!("{} {points} with errors, the first is {first}: {error}", failed.len())
+        }),
+    ]
+}
+
+/// So many characters that metrics find room beside it.
+fn shorten(text: String) -> String {
+    if text.chars().count() <= MAX_CELL {
+        return text;
     }
-    if hidden > 0 {
-        text += &format!("\n{hidden} more metrics in results.csv");
-    }
-    let failed: Vec<usize> =
-        all.into_iter().filter(|&index| results.points[index].error().is_some()).collect();
-    if let [first, ..] = failed[..] {
-        let error = results.points[first].error().unwrap_or_default();
-        text += &format!("\n{} points with errors, the first is {first}: {error}", failed.len());
-    }
-    text
+    text.chars().take(MAX_CELL - 3).chain("...".chars()).collect()
 }
 
 /// The positions of metrics with their labels, those of the front first.
