@@ -291,3 +291,25 @@ fn two_points_are_compared_in_pairs_and_two_runs_are_not() {
     assert_eq!(error, "error: out is a sweep; give one of its points too: out:POINT, with POINT 0 to 5\n");
     assert!(bench.refused(&["compare", "out:6", "a"]).contains("has no point `6`"));
 }
+
+#[test]
+fn every_sweep_of_ours_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut count = 0;
+    for entry in fs::read_dir(root.join("sweeps")).unwrap() {
+        let path = entry.unwrap().path();
+        let out = dir.path().join(path.file_stem().unwrap());
+        // Shorter, for the checks of a debug build.
+        let status = Command::new(env!("CARGO_BIN_EXE_kvsim"))
+            .args(["sweep", "--quiet", "--set", "workload.chat.num_sessions=2", "--out"])
+            .args([&out, &path])
+            .status();
+        assert!(status.unwrap().success(), "{}", path.display());
+        let csv = fs::read_to_string(out.join("results.csv")).unwrap();
+        assert!(csv.lines().all(|line| line.ends_with(",error") || line.ends_with(',')), "{csv}");
+        assert!(out.join("sweep.svg").exists());
+        count += 1;
+    }
+    assert!(count >= 2);
+}

@@ -287,11 +287,15 @@ fn check_metrics(root: &Node, field: &str, names: &[String]) -> Result<(), Field
         // Which item of a list is meant is not for us to say.
         let parts = split_path(name).map(|part| if part.parse::<usize>().is_ok() { "0" } else { part });
         if !known.contains(&parts.collect::<Vec<_>>().join(".")) {
-            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            let mut nearest = known;
+            let likeness = |known: &String| strsim::normalized_damerau_levenshtein(name, known);
+            nearest.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)));
+            nearest.truncate(3);
+            let hint = format!("did you mean `{}`? All are in a run's summary.json", nearest.join("`, `"));
             return Err(FieldError {
                 place: root.locate(&format!("{field}[{index}]")).cloned(),
                 field: field.to_owned(),
-                ..FieldError::new(format!("there is no metric `{name}`"), suggest(name, &known))
+                ..FieldError::new(format!("there is no metric `{name}`"), hint)
             });
         }
     }
