@@ -17,6 +17,8 @@
 
 pub mod units;
 
+pub mod text_file;
+
 pub mod prompt;
 
 pub mod catalog;
@@ -26,6 +28,10 @@ pub mod engine;
 pub mod cost;
 
 pub mod workload;
+
+pub mod reuse;
+
+pub mod trace_tools;
 
 pub mod simulation;
 

@@ -41,7 +41,7 @@ fn extras() -> impl Strategy<Value = PromptExtras> {
     let salt = prop::option::weighted(0.3, prop::sample::select(vec![String::new(), "tenant".to_owned()]));
     let embeds = prop::option::weighted(
         0.1,
-        (0u32..30, 1u32..3, 0i64..2).prop_map(|(num_tokens, dim, start)| PromptEmbeds {
+        (0u32..30, 1u32..3, 0i64..2).prop_map(|(num_tokens, dim, start)| PromptEmbeds::Counting {
             num_tokens,
             dim,
             start,

@@ -243,7 +243,7 @@ impl Request {
         let extras = extras(request);
         let mut tokens = TokenRuns::new();
         match &extras.prompt_embeds {
-            Some(embeds) => (0..embeds.num_tokens).for_each(|_| tokens.push(0)),
+            Some(embeds) => (0..embeds.num_tokens()).for_each(|_| tokens.push(0)),
             None => push_segments(&mut tokens, list(request, "prompt")),
         }
         Self { tokens, extras, cursor: HashCursor::default(), hashes: Vec::new() }
@@ -267,7 +267,7 @@ fn extras(request: &Value) -> PromptExtras {
             })
             .collect(),
         cache_salt: part("cache_salt").map(|salt| salt.as_str().unwrap().to_owned()),
-        prompt_embeds: part("prompt_embeds").map(|embeds| PromptEmbeds {
+        prompt_embeds: part("prompt_embeds").map(|embeds| PromptEmbeds::Counting {
             num_tokens: number(embeds, "num_tokens"),
             dim: number(embeds, "dim"),
             start: embeds["start"].as_i64().unwrap(),

@@ -45,6 +45,14 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             assert_eq!(summary["resets"]["refused"], 1);
             assert!(summary["resets"]["preempted_requests"].as_u64().unwrap() > 0);
         }
+        "impatient_users" => {
+            let aborted = summary["requests"]["aborted_before_first_token"].as_u64().unwrap();
+            assert!(aborted > 0 && summary["requests"]["aborted"] == aborted);
+            let rows = fs::read_to_string(out.join("requests.csv")).unwrap();
+            assert_eq!(rows.lines().filter(|row| row.ends_with(",abort")).count() as u64, aborted);
+            // Nobody waits for the first token much longer than users have patience.
+            assert!(summary["latency"]["ttft"]["max_ms"].as_f64().unwrap() < 12_000.0);
+        }
         "priority" => assert!(summary["requests"]["preemptions"].as_u64().unwrap() > 0),
         "speculative_decoding" => {
             assert!(summary["speculative_decoding"]["accepted_tokens"].as_u64().unwrap() > 0);
@@ -54,6 +62,33 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             let lines = fs::read_to_string(out.join("kv_events.jsonl")).unwrap().lines().count() as u64;
             assert!(lines > 0 && summary["kv_events"] == lines);
         }
+        // 199 hits of 256 tokens; 190 of 512.
+        "random" => assert_eq!(hits, 199 * 256),
+        "prefix_repetition" => {
+            assert_eq!((hits, cache["queries_tokens"].as_u64().unwrap()), (190 * 512, 200 * 640));
+        }
+        "shared_prefix" => {
+            // 4 of 32 first questions compute their group's system prompt.
+            let first = &cache["by_turn"][0];
+            assert_eq!(first["hits_tokens"], 28 * 2048);
+            assert_eq!(summary["requests"]["finished"], 32 * 3);
+        }
+        "agents" => {
+            let tenants: Vec<_> = cache["by_tenant"].as_array().unwrap().iter().map(|t| &t["name"]).collect();
+            assert_eq!(tenants, ["agents", "sub-agents"]);
+            assert!(cache["hit_rate"].as_f64().unwrap() > 0.9);
+        }
+        "mix" => {
+            let tenants: Vec<_> = cache["by_tenant"].as_array().unwrap().iter().map(|t| &t["name"]).collect();
+            assert_eq!(tenants, ["chat/shop", "chat/support", "summaries"]);
+            assert_eq!(cache["by_tenant"][2]["requests"], 80);
+        }
+        "replay" => {
+            assert!(hits == 0 && zero_because.starts_with("nothing shared"), "{zero_because}");
+            assert_eq!(summary["requests"]["finished"], 200);
+            assert_eq!(summary["workload"]["trace_format"], "mooncake");
+        }
+        "batch" => assert_eq!(summary["requests"]["finished"], 160),
         "context_parallel" => assert_eq!(hits % 32, 0),
         _ => {}
     }
@@ -79,6 +114,82 @@ fn every_scenario_runs() {
     assert!(count >= 2);
 }
 
+/// Hit and queried tokens of a scenario with changes.
+fn hits_and_queries(scenario: &str, overrides: &[&str]) -> (u64, u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let more: Vec<&str> = overrides.iter().flat_map(|text| ["--set", text]).collect();
+    run(&Path::new("scenarios").join(scenario), &out, &more);
+    let cache = &summary(&out)["prefix_cache"];
+    (cache["hits_tokens"].as_u64().unwrap(), cache["queries_tokens"].as_u64().unwrap())
+}
+
+#[test]
+fn tiers_hold_the_blocks_of_every_group_and_rank() {
+    let external_hits = |overrides: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let shorter = [
+            "--set",
+            "workload.chat.duration_s=10",
+            "--set",
+            "workload.chat.max_context_tokens=8192",
+            "--set",
+            "engine.max_model_len=8192",
+        ];
+        let more: Vec<&str> =
+            shorter.into_iter().chain(overrides.iter().flat_map(|text| ["--set", text])).collect();
+        run(Path::new("scenarios/kv_offload_tiers.yaml"), &out, &more);
+        summary(&out)["external_cache"]["hits_tokens"].as_u64().unwrap()
+    };
+    let groups = "engine.kv_cache_groups=[{kind: full}, {kind: sliding_window, sliding_window: 512}]";
+    let hits = external_hits(&[groups, "engine.num_gpu_blocks_override=1100"]);
+    assert!(hits > 0 && hits % 16 == 0, "{hits}");
+    let tp = "engine.tensor_parallel_size=16";
+    let hits =
+        external_hits(&[tp, "engine.decode_context_parallel_size=2", "engine.num_gpu_blocks_override=300"]);
+    assert!(hits > 0 && hits % 32 == 0, "{hits}");
+}
+
+#[test]
+fn popular_images_are_hit_and_those_of_one_session_are_not() {
+    // One turn and no session shares a whole block of text: hits are images alone.
+    let hits = |pool: &str| {
+        let images = format!("workload.chat.tenants.0.images.pool={pool}");
+        let sizes = "workload.chat.tenants.0.images.tokens={fixed: 160}";
+        let overrides = ["workload.chat.tenants.0.system_prompt_tokens=0", "workload.chat.turns={fixed: 1}"];
+        hits_and_queries("images.yaml", &[&images, sizes, overrides[0], overrides[1]])
+    };
+    assert_eq!(hits("null").0, 0);
+    let (one, _) = hits("{size: 1}");
+    // The image stands first, so each but the first one hits its ten blocks.
+    assert!(one > 0 && one % 160 == 0, "{one}");
+    let (many, _) = hits("{size: 20}");
+    let (popular, _) = hits("{size: 20, zipf_exponent: 1.5}");
+    assert!(0 < many && many < popular && popular < one, "{many} {popular} {one}");
+}
+
+#[test]
+fn a_turn_of_embeddings_hits_the_prompt_before_it_and_not_the_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    run(Path::new("scenarios/prompt_embeds.yaml"), &out, &[]);
+    let mut before: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+    let mut turns = BTreeMap::new();
+    for row in csv::Reader::from_path(out.join("requests.csv")).unwrap().deserialize() {
+        let row: BTreeMap<String, String> = row.unwrap();
+        let number = |name: &str| row[name].parse::<u32>().unwrap();
+        let (prompt, answer) = (number("prompt_tokens"), number("output_tokens"));
+        if let Some((prompt, answer)) = before.insert(row["session"].clone(), (prompt, answer)) {
+            // The last token of an answer is never computed.
+            let known = if row["tenant"] == "text" { prompt + answer - 1 } else { prompt };
+            assert_eq!(number("local_cached_tokens"), known / 16 * 16, "{row:?}");
+            *turns.entry(row["tenant"].clone()).or_insert(0) += 1;
+        }
+    }
+    assert!(turns.len() == 2 && turns.values().all(|&turns| turns > 20), "{turns:?}");
+}
+
 #[test]
 fn the_same_scenario_and_seed_give_the_same_bytes() {
     let dir = tempfile::tempdir().unwrap();
@@ -90,4 +201,8 @@ fn the_same_scenario_and_seed_give_the_same_bytes() {
     run(scenario, &out("c"), &[&short[..], &["--seed", "2"]].concat());
     assert!(files(&out("a")) == files(&out("b")));
     assert!(files(&out("a")) != files(&out("c")));
+    let mix = Path::new("scenarios/mix.yaml");
+    run(mix, &out("d"), &[]);
+    run(mix, &out("e"), &[]);
+    assert!(files(&out("d")) == files(&out("e")));
 }

@@ -34,6 +34,7 @@ fn run(trace: &Path, async_scheduling: bool, out: &Path) {
         overrides: vec![format!("engine.async_scheduling={async_scheduling}")],
         seed: None,
         trace: Some(trace.to_owned()),
+        skip_bad_rows: false,
     })
     .expect("the scenario is good");
     let mut simulation = scenario.build().expect("the trace can be opened");
@@ -48,12 +49,14 @@ fn run(trace: &Path, async_scheduling: bool, out: &Path) {
         num_gpu_blocks: scenario.engine.num_gpu_blocks,
         block_size_tokens: scenario.engine.block_size,
         enable_prefix_caching: true,
+        num_kv_cache_groups: scenario.engine.kv_cache_groups.len(),
+        shortest_hit: simulation.replica().scheduler().kv_cache_manager().shortest_hit(),
         kv_events: false,
         tenants: Vec::new(),
     };
     let mut report = RunReport::create(out, info).expect("the report can be written");
     simulation.run(&mut report).expect("the trace is good");
-    black_box(report.finish(&[]).expect("the report can be written"));
+    black_box(report.finish(&[], simulation.workload_notes()).expect("the report can be written"));
 }
 
 fn replay(criterion: &mut Criterion) {

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use super::exit;
 use crate::conformance::{Case, first_difference, run_case};
+use crate::text_file::decode_text;
 
 /// Write our decision log of a conformance case, or compare it with vLLM's
 #[derive(Debug, Args)]
@@ -109,9 +110,5 @@ fn read_text(path: &Path) -> Result<String, Box<dyn Error>> {
     } else {
         bytes
     };
-    String::from_utf8(bytes).map_err(|error| {
-        let line =
-            1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count();
-        format!("{}: line {line} is not UTF-8 text", path.display()).into()
-    })
+    Ok(decode_text(path, bytes)?)
 }

@@ -15,5 +15,5 @@ pub(super) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
     let is_closed = |error: &(dyn Error + 'static)| {
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     };
-    std::iter::successors(Some(error), |error| error.source()).any(is_closed)
+    std::iter::successors(Some(error), |&error| error.source()).any(is_closed)
 }

@@ -6,6 +6,7 @@ mod exit;
 mod progress;
 mod run;
 mod sweep;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,7 @@ enum Command {
     Sweep(sweep::SweepArguments),
     Compare(compare::CompareArguments),
     Conform(conform::ConformArguments),
+    Trace(trace::TraceArguments),
 }
 
 /// Runs the command that was typed.
@@ -43,6 +45,7 @@ pub fn main() -> ExitCode {
         Command::Sweep(arguments) => sweep::sweep(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
+        Command::Trace(arguments) => trace::trace(&arguments),
     };
     match result {
         Ok(code) => ExitCode::from(code),

@@ -10,6 +10,7 @@ use super::exit;
 use super::progress::Progress;
 use crate::report::{RunReport, TraceInfo, terminal_table};
 use crate::scenario::{Scenario, Source};
+use crate::text_file::read_text;
 
 /// Simulate a scenario and write its report
 #[derive(Debug, Args)]
@@ -19,6 +20,9 @@ pub(super) struct RunArguments {
     /// The trace to replay, instead of the scenario's
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Leave out rows of the trace that cannot be read, and count them
+    #[arg(long)]
+    skip_bad_rows: bool,
     /// Change a field of the scenario, such as engine.block_size=32; may be given again
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     overrides: Vec<String>,
@@ -35,24 +39,24 @@ pub(super) struct RunArguments {
 
 pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
     let path = &arguments.scenario;
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read the scenario {}: {error}", path.display()))?;
+    let text = read_text(path)?;
     let scenario = Scenario::load(Source {
         path: path.clone(),
         text,
         overrides: arguments.overrides.clone(),
         seed: arguments.seed,
         trace: arguments.trace.clone(),
+        skip_bad_rows: arguments.skip_bad_rows,
     })?;
     let mut simulation = scenario.build()?;
     let trace_path = scenario.trace_path()?;
     let target = arguments.out.clone().unwrap_or_else(|| Path::new("reports").join(&scenario.file.name));
     let trace = trace_path.as_deref().map(TraceInfo::of).transpose()?;
-    let mut report = RunReport::create(&target, scenario.run_info(simulation.tenants(), trace))?;
+    let mut report = RunReport::create(&target, scenario.run_info(&simulation, trace))?;
     let mut progress = Progress::new(&scenario.file.name, arguments.quiet);
     loop {
         match simulation.step(&mut report) {
-            Ok(true) => progress.event(simulation.now()),
+            Ok(true) => progress.event(&simulation),
             Ok(false) => break,
             Err(error) => {
                 progress.finish();
@@ -61,7 +65,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
         }
     }
     progress.finish();
-    let summary = report.finish(&simulation.replica().tier_stats())?;
+    let summary = report.finish(&simulation.replica().tier_stats(), simulation.workload_notes())?;
     if !arguments.quiet {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", terminal_table(&summary))?;

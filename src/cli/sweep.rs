@@ -26,6 +26,9 @@ pub(super) struct SweepArguments {
     /// The trace to replay, instead of the scenario's
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Leave out rows of the trace that cannot be read, and count them
+    #[arg(long)]
+    skip_bad_rows: bool,
     /// Change a field of the scenario for all points; may be given again
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     overrides: Vec<String>,
@@ -81,7 +84,11 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<u8, Box<dyn Error>> {
 }
 
 fn run(arguments: &SweepArguments, path: &Path) -> Result<u8, Box<dyn Error>> {
-    let overrides = Overrides { set: arguments.overrides.clone(), trace: arguments.trace.clone() };
+    let overrides = Overrides {
+        set: arguments.overrides.clone(),
+        trace: arguments.trace.clone(),
+        skip_bad_rows: arguments.skip_bad_rows,
+    };
     let sweep = Sweep::load(path, &overrides)?;
     let shard = arguments.shard.unwrap_or(Shard::ALL);
     let folder = arguments.out.clone().unwrap_or_else(|| default_folder(&sweep.plan.name, shard));

@@ -27,6 +27,11 @@ impl TokenRuns {
         Self { runs: Vec::new(), begins: Vec::new(), len: 0 }
     }
 
+    /// Empty, with room for so many runs.
+    pub fn with_capacity(runs: usize) -> Self {
+        Self { runs: Vec::with_capacity(runs), begins: Vec::with_capacity(runs), len: 0 }
+    }
+
     pub fn from_run(start: u64, len: u32) -> Self {
         let mut tokens = Self::new();
         tokens.push_run(start, len);

@@ -1,6 +1,7 @@
 //! Adds up what a simulation tells, step by step.
 
 use super::blocks_csv::Residencies;
+use super::inter_token::InterTokenLatencies;
 use super::log_histogram::LogHistogram;
 use super::percentiles::LatencyMs;
 use super::requests_csv::tpot_ns;
@@ -12,11 +13,12 @@ use super::summary::{
 use super::timeseries::Timeseries;
 use crate::engine::FinishReason;
 use crate::engine::connector::{TierKind, TierStats};
-use crate::engine::kv_cache::BlockEviction;
+use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
 use crate::engine::scheduler::SpecDecodingStats;
-use crate::simulation::{RequestRecord, StepRecord};
+use crate::simulation::{RequestRecord, StepRecord, StepSpan};
 use crate::units::SimTime;
+use crate::workload::WorkloadNotes;
 
 /// Turns from here on are counted together.
 const LAST_TURN: usize = 31;
@@ -32,7 +34,7 @@ struct Tally {
 #[derive(Default)]
 struct Hitless {
     may_read: u64,
-    longer_than_a_hit: u64,
+    long_enough_to_hit: u64,
     sharing: u64,
 }
 
@@ -40,6 +42,8 @@ pub(super) struct Collector {
     num_gpu_blocks: u32,
     block_size: u32,
     enable_prefix_caching: bool,
+    shortest_hit: ShortestHit,
+    num_kv_cache_groups: usize,
     pub timeseries: Timeseries,
     moving: CachingMetrics,
     prefix_cache: PrefixCacheStats,
@@ -51,8 +55,10 @@ pub(super) struct Collector {
     ttft_ns: Vec<u64>,
     tpot_ns: Vec<u64>,
     e2e_ns: Vec<u64>,
+    inter_token: InterTokenLatencies,
     by_turn: Vec<Tally>,
     by_tenant: Vec<Tally>,
+    admitted: u64,
     hitless: Hitless,
     steps: u64,
     step_requests: u64,
@@ -60,7 +66,6 @@ pub(super) struct Collector {
     host_ns: u64,
     /// Blocks in use times nanoseconds.
     used_block_ns: u128,
-    used_blocks: u32,
     peak_used_blocks: u32,
     last_step_at: SimTime,
     evictions: u64,
@@ -74,6 +79,8 @@ impl Collector {
             num_gpu_blocks: info.num_gpu_blocks,
             block_size: info.block_size_tokens,
             enable_prefix_caching: info.enable_prefix_caching,
+            shortest_hit: info.shortest_hit,
+            num_kv_cache_groups: info.num_kv_cache_groups,
             timeseries: Timeseries::new(),
             moving: CachingMetrics::default(),
             prefix_cache: PrefixCacheStats::default(),
@@ -85,15 +92,16 @@ impl Collector {
             ttft_ns: Vec::new(),
             tpot_ns: Vec::new(),
             e2e_ns: Vec::new(),
+            inter_token: InterTokenLatencies::default(),
             by_turn: Vec::new(),
             by_tenant: vec![Tally::default(); info.tenants.len()],
+            admitted: 0,
             hitless: Hitless::default(),
             steps: 0,
             step_requests: 0,
             gpu_ns: 0,
             host_ns: 0,
             used_block_ns: 0,
-            used_blocks: 0,
             peak_used_blocks: 0,
             last_step_at: SimTime::ZERO,
             evictions: 0,
@@ -114,35 +122,50 @@ impl Collector {
         self.tokens.prefill_computed_tokens += u64::from(step.num_prefill_tokens);
         self.tokens.decode_computed_tokens += u64::from(step.num_decode_tokens);
         if step.num_scheduled_requests > 0 {
+            self.inter_token.on_step(step.finished_at);
             self.steps += 1;
             self.step_requests += u64::from(step.num_scheduled_requests);
             self.gpu_ns += step.gpu_ns;
             self.host_ns += step.host_ns;
         }
-        let passed_ns = step.finished_at.since(self.last_step_at).as_ns();
-        self.used_block_ns += u128::from(self.used_blocks) * u128::from(passed_ns);
         self.last_step_at = step.finished_at;
-        self.used_blocks = self.num_gpu_blocks - 1 - step.num_free_blocks;
-        self.peak_used_blocks = self.peak_used_blocks.max(self.used_blocks);
+        self.used_block_ns += u128::from(step.used_block_ns);
+        self.peak_used_blocks = self.peak_used_blocks.max(step.peak_used_blocks);
+    }
+
+    pub fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
+        if request.is_whole() {
+            self.inter_token.on_request(spans);
+        }
     }
 
     pub fn on_request(&mut self, request: &RequestRecord) {
         let requests = &mut self.requests;
-        requests.finished += 1;
         *match request.finish_reason {
             FinishReason::Length => &mut requests.finished_length,
             FinishReason::Stop => &mut requests.finished_stop,
-            FinishReason::Abort => &mut requests.finished_abort,
-            FinishReason::Error => &mut requests.finished_error,
+            FinishReason::Abort => &mut requests.aborted,
+            FinishReason::Error => &mut requests.failed,
         } += 1;
-        self.tokens.prompt_tokens += u64::from(request.num_prompt_tokens);
-        self.tokens.output_tokens += u64::from(request.num_output_tokens);
-        self.queue_ns.push(request.first_scheduled.since(request.arrival).as_ns());
-        self.e2e_ns.push(request.finished.since(request.arrival).as_ns());
-        self.ttft_ns.extend(request.first_token.map(|at| at.since(request.arrival).as_ns()));
-        self.tpot_ns.extend(tpot_ns(request));
-        self.timeseries.on_request(request.finished);
-        if self.enable_prefix_caching && !request.skip_reading_prefix_cache {
+        let is_finished = request.is_whole();
+        if is_finished {
+            requests.finished += 1;
+            self.tokens.prompt_tokens += u64::from(request.num_prompt_tokens);
+            self.tokens.output_tokens += u64::from(request.num_output_tokens);
+            let since_arrival = |at: SimTime| at.since(request.arrival).as_ns();
+            self.queue_ns.extend(request.first_scheduled.map(since_arrival));
+            self.e2e_ns.push(since_arrival(request.finished));
+            self.ttft_ns.extend(request.first_token.map(since_arrival));
+            self.tpot_ns.extend(tpot_ns(request));
+        } else {
+            self.tokens.unfinished_output_tokens += u64::from(request.num_output_tokens);
+            let is_silent_abort =
+                request.finish_reason == FinishReason::Abort && request.first_token.is_none();
+            requests.aborted_before_first_token += u64::from(is_silent_abort);
+        }
+        self.timeseries.on_request(request.finished, is_finished);
+        self.admitted += u64::from(request.was_admitted);
+        if self.enable_prefix_caching && request.was_admitted && !request.skip_reading_prefix_cache {
             let turn = (request.turn as usize).min(LAST_TURN);
             if self.by_turn.len() <= turn {
                 self.by_turn.resize(turn + 1, Tally::default());
@@ -154,8 +177,8 @@ impl Collector {
                 tally.hits += u64::from(request.num_local_cached_tokens);
             }
             self.hitless.may_read += 1;
-            self.hitless.longer_than_a_hit += u64::from(request.is_longer_than_a_hit);
-            self.hitless.sharing += u64::from(request.shares_first_block);
+            self.hitless.long_enough_to_hit += u64::from(request.is_long_enough_to_hit);
+            self.hitless.sharing += u64::from(request.shares_shortest_hit);
         }
     }
 
@@ -178,26 +201,35 @@ impl Collector {
         self.requests.preemptions += u64::from(num_preempted);
     }
 
-    fn zero_hits_because(&self) -> Option<&'static str> {
+    fn zero_hits_because(&self) -> Option<String> {
         let hitless = &self.hitless;
+        let ShortestHit { matching_tokens, prompt_tokens } = self.shortest_hit;
         if self.prefix_cache.hits > 0 {
-            None
-        } else if self.requests.finished == 0 {
-            Some("no request ended")
-        } else if !self.enable_prefix_caching {
-            Some("prefix caching is off (enable_prefix_caching: false)")
-        } else if hitless.may_read == 0 {
-            Some("not read: every request skips the lookup (prompt logprobs)")
-        } else if hitless.longer_than_a_hit == 0 {
-            Some("too short: no prompt is longer than a block, and the last token is always computed")
-        } else if hitless.sharing == 0 {
-            Some("nothing shared: no prompt longer than a block begins with the same block as one before it")
-        } else {
-            Some(
-                "shared blocks were not there any more, or not there yet, when they were asked for: \
-                  evicted, reset, or still being computed",
-            )
+            return None;
         }
+        Some(if self.admitted == 0 {
+            "no request was admitted".to_owned()
+        } else if !self.enable_prefix_caching {
+            "prefix caching is off (enable_prefix_caching: false)".to_owned()
+        } else if hitless.may_read == 0 {
+            "not read: every request skips the lookup (prompt logprobs)".to_owned()
+        } else if hitless.long_enough_to_hit == 0 {
+            format!(
+                "too short: no prompt has the {prompt_tokens} tokens that the shortest hit takes \
+                 ({matching_tokens} must match)"
+            )
+        } else if hitless.sharing == 0 {
+            format!(
+                "nothing shared: no prompt that is long enough begins with the same {matching_tokens} tokens \
+                 as one before it"
+            )
+        } else {
+            let everywhere = if self.num_kv_cache_groups > 1 { " in every KV cache group" } else { "" };
+            format!(
+                "shared blocks were not there any more{everywhere}, or not there yet, when they were asked \
+                 for: evicted, reset, or still being computed"
+            )
+        })
     }
 
     pub fn summary(
@@ -206,6 +238,7 @@ impl Collector {
         residencies: &Residencies,
         tiers: &[(TierKind, TierStats)],
         kv_events: Option<u64>,
+        workload: WorkloadNotes,
     ) -> RunSummary {
         let duration_s = self.last_step_at.as_secs_f64();
         let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
@@ -225,6 +258,7 @@ impl Collector {
             model: info.model.clone(),
             gpu: info.gpu.clone(),
             tensor_parallel_size: info.tensor_parallel_size,
+            workload,
             duration_s,
             requests: self.requests,
             tokens: self.tokens,
@@ -238,6 +272,7 @@ impl Collector {
                 queue: LatencyMs::of_ns(&mut self.queue_ns),
                 ttft: LatencyMs::of_ns(&mut self.ttft_ns),
                 tpot: LatencyMs::of_ns(&mut self.tpot_ns),
+                itl: self.inter_token.summary(),
                 e2e: LatencyMs::of_ns(&mut self.e2e_ns),
             },
             prefix_cache: PrefixCache {

@@ -4,6 +4,7 @@ mod blocks_csv;
 mod collector;
 mod error;
 mod folder;
+mod inter_token;
 pub(crate) mod json;
 pub(crate) mod kv_event_json;
 mod kv_events_jsonl;

@@ -25,6 +25,17 @@ struct Line<'a> {
     points: Vec<(f64, f64)>,
 }
 
+impl Line<'_> {
+    /// A value is drawn at the end of its bin; the first one also at the begin, so that a run of one
+    /// bin shows something.
+    fn with_begin(mut self, bin_width_s: f64) -> Self {
+        if let Some(&(at_s, value)) = self.points.first() {
+            self.points.insert(0, (at_s - bin_width_s, value));
+        }
+        self
+    }
+}
+
 /// Share of looked-up tokens that were found, over time.
 pub(super) fn hit_rate(name: &str, series: &Timeseries) -> Result<String, ReportError> {
     let (mut queries, mut hits) = (0, 0);
@@ -46,6 +57,7 @@ pub(super) fn hit_rate(name: &str, series: &Timeseries) -> Result<String, Report
             line.points.extend(rate.map(|rate| (at_s, rate)));
         }
     }
+    let lines = lines.map(|line| line.with_begin(series.width_s()));
     // Where the lines at the end leave room.
     let legend =
         if 2 * hits > queries { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
@@ -58,16 +70,17 @@ pub(super) fn hit_rate(name: &str, series: &Timeseries) -> Result<String, Report
 /// Share of blocks that requests hold, and how many requests run and wait, over time.
 pub(super) fn kv_usage(name: &str, series: &Timeseries, num_gpu_blocks: u32) -> Result<String, ReportError> {
     let blocks = f64::from(num_gpu_blocks - 1);
-    let line = |label, color, value: &dyn Fn(&super::timeseries::Bin) -> f64| Line {
-        label,
-        color,
-        width: 2,
-        points: bins(series).map(|(at_s, bin)| (at_s, value(bin))).collect(),
+    let line = |label, color, width, value: &dyn Fn(&super::timeseries::Bin) -> f64| {
+        let points = bins(series).map(|(at_s, bin)| (at_s, value(bin))).collect();
+        Line { label, color, width, points }.with_begin(series.width_s())
     };
-    let usage = [line("blocks held by requests", BLUE, &|bin| 100.0 * f64::from(bin.used_blocks) / blocks)];
+    let usage = [
+        line("most in each bin", BLUE, 1, &|bin| 100.0 * f64::from(bin.peak_used_blocks) / blocks),
+        line("at its end (vLLM's gauge)", BLUE, 2, &|bin| 100.0 * f64::from(bin.used_blocks) / blocks),
+    ];
     // Apart, because a queue can be a hundred times as long as the batch.
-    let running = [line("running", GREEN, &|bin| f64::from(bin.running))];
-    let waiting = [line("waiting", ORANGE, &|bin| f64::from(bin.waiting))];
+    let running = [line("running", GREEN, 2, &|bin| f64::from(bin.running))];
+    let waiting = [line("waiting", ORANGE, 2, &|bin| f64::from(bin.waiting))];
     let title = format!("{name}: KV cache in use, of {num_gpu_blocks} blocks");
     draw("kv_usage.svg", &title, 3 * HEIGHT / 2, |area| {
         let legend = SeriesLabelPosition::UpperRight;
@@ -135,8 +148,8 @@ fn chart<'a>(
         .axis_style(INK)
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
-        .x_label_formatter(&|value| format!("{value:.0}"))
-        .y_label_formatter(&|value| format!("{value:.0}"))
+        .x_label_formatter(&|value| format!("{value:.*}", decimals(x_max)))
+        .y_label_formatter(&|value| format!("{value:.*}", decimals(y_max)))
         .draw()?;
     for line in lines {
         // A thin line is background to the others.
@@ -157,4 +170,9 @@ fn chart<'a>(
         .border_style(GRID)
         .label_font(text(13))
         .draw()
+}
+
+/// Of the labels of an axis with some ten of them.
+fn decimals(max: f64) -> usize {
+    usize::from(max < 10.0)
 }

@@ -15,10 +15,10 @@ struct Row<'a> {
     session: Option<u64>,
     turn: u32,
     arrival_s: f64,
-    first_scheduled_s: f64,
+    first_scheduled_s: Option<f64>,
     first_token_s: Option<f64>,
     finished_s: f64,
-    queue_ms: f64,
+    queue_ms: Option<f64>,
     ttft_ms: Option<f64>,
     tpot_ms: Option<f64>,
     e2e_ms: f64,
@@ -46,10 +46,10 @@ impl RequestsCsv {
             session: request.session,
             turn: request.turn,
             arrival_s: request.arrival.as_secs_f64(),
-            first_scheduled_s: request.first_scheduled.as_secs_f64(),
+            first_scheduled_s: request.first_scheduled.map(|at| at.as_secs_f64()),
             first_token_s: request.first_token.map(|at| at.as_secs_f64()),
             finished_s: request.finished.as_secs_f64(),
-            queue_ms: request.first_scheduled.since(request.arrival).as_ms_f64(),
+            queue_ms: request.first_scheduled.map(|at| at.since(request.arrival).as_ms_f64()),
             ttft_ms: request.first_token.map(|at| at.since(request.arrival).as_ms_f64()),
             tpot_ms: tpot_ns(request).map(|ns| ns as f64 / 1e6),
             e2e_ms: request.finished.since(request.arrival).as_ms_f64(),
@@ -72,9 +72,9 @@ impl RequestsCsv {
     }
 }
 
-/// Time per output token after the first; `None` with fewer than two.
+/// Time per output token after the first; `None` with fewer than two, or if the answer is not whole.
 pub(super) fn tpot_ns(request: &RequestRecord) -> Option<u64> {
-    let first_token = request.first_token?;
+    let first_token = request.first_token.filter(|_| request.is_whole())?;
     let tokens_after = request.num_output_tokens.checked_sub(1).filter(|&tokens| tokens > 0)?;
     Some(request.finished.since(first_token).as_ns() / u64::from(tokens_after))
 }

@@ -10,6 +10,7 @@ use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
 use crate::simulation::{Observer, RequestRecord, StepRecord};
 use crate::units::SimTime;
+use crate::workload::WorkloadNotes;
 
 /// An [`Observer`] that comes to the same [`RunSummary`] as a [`RunReport`](super::RunReport).
 pub struct RunFigures {
@@ -26,9 +27,9 @@ impl RunFigures {
     }
 
     /// What the run came to.
-    pub fn finish(mut self, tiers: &[(TierKind, TierStats)]) -> RunSummary {
+    pub fn finish(mut self, tiers: &[(TierKind, TierStats)], workload: WorkloadNotes) -> RunSummary {
         let kv_events = self.info.kv_events.then_some(self.kv_events);
-        self.collector.summary(&self.info, &self.residencies, tiers, kv_events)
+        self.collector.summary(&self.info, &self.residencies, tiers, kv_events, workload)
     }
 }
 

@@ -10,11 +10,12 @@ use super::manifest::{MANIFEST, Manifest, TraceInfo};
 use super::requests_csv::RequestsCsv;
 use super::{ReportError, RunSummary, plots};
 use crate::engine::connector::{TierKind, TierStats};
-use crate::engine::kv_cache::BlockEviction;
+use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{Observer, RequestRecord, StepRecord};
+use crate::simulation::{Observer, RequestRecord, StepRecord, StepSpan};
 use crate::units::SimTime;
+use crate::workload::WorkloadNotes;
 
 /// What a report says of the run that the simulation does not tell.
 #[derive(Clone, Debug)]
@@ -30,6 +31,9 @@ pub struct RunInfo {
     pub num_gpu_blocks: u32,
     pub block_size_tokens: u32,
     pub enable_prefix_caching: bool,
+    pub num_kv_cache_groups: usize,
+    /// What any hit takes; see `KvCacheManager::shortest_hit`.
+    pub shortest_hit: ShortestHit,
     /// KV events are on and are written.
     pub kv_events: bool,
     pub tenants: Vec<String>,
@@ -71,7 +75,11 @@ impl RunReport {
     ///
     /// # Errors
     /// The first file that could not be written; then an older report is as it was.
-    pub fn finish(mut self, tiers: &[(TierKind, TierStats)]) -> Result<RunSummary, ReportError> {
+    pub fn finish(
+        mut self,
+        tiers: &[(TierKind, TierStats)],
+        workload: WorkloadNotes,
+    ) -> Result<RunSummary, ReportError> {
         if let Some(error) = self.error {
             return Err(error);
         }
@@ -82,7 +90,7 @@ impl RunReport {
             .map(KvEventsJsonl::finish)
             .transpose()
             .map_err(ReportError::write("kv_events.jsonl"))?;
-        let summary = self.collector.summary(&self.info, &residencies, tiers, kv_events);
+        let summary = self.collector.summary(&self.info, &residencies, tiers, kv_events, workload);
         let series = &self.collector.timeseries;
         let csv_path = self.folder.file("timeseries.csv");
         series.write(&csv_path).map_err(|error| ReportError::write(&csv_path)(csv_error(error)))?;
@@ -121,6 +129,10 @@ fn pretty(value: &impl serde::Serialize) -> String {
 impl Observer for RunReport {
     fn on_step(&mut self, step: &StepRecord) {
         self.collector.on_step(step);
+    }
+
+    fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
+        self.collector.on_output_steps(request, spans);
     }
 
     fn on_request(&mut self, request: &RequestRecord) {

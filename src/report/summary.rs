@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::log_histogram::DurationS;
 use super::percentiles::LatencyMs;
 use crate::engine::connector::{TierKind, TierStats};
+use crate::workload::WorkloadNotes;
 
 /// A whole run. Every number has its unit in its name; a rate stands beside what it is made of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -14,6 +15,8 @@ pub struct RunSummary {
     pub model: String,
     pub gpu: String,
     pub tensor_parallel_size: u32,
+    /// Where the requests come from.
+    pub workload: WorkloadNotes,
     /// Simulated time from the start to the last output.
     pub duration_s: f64,
     pub requests: Requests,
@@ -33,24 +36,33 @@ pub struct RunSummary {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Requests {
+    /// With a whole answer.
     pub finished: u64,
     pub finished_length: u64,
     pub finished_stop: u64,
-    pub finished_abort: u64,
-    pub finished_error: u64,
+    /// Their clients went away before the answer, or its beginning, was there.
+    pub aborted: u64,
+    /// Of these, those that saw no token.
+    pub aborted_before_first_token: u64,
+    /// By the engine.
+    pub failed: u64,
     /// How often a running request was put back.
     pub preemptions: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Tokens {
+    /// Of the requests that finished.
     pub prompt_tokens: u64,
     pub output_tokens: u64,
+    /// Sampled for requests that were aborted or failed.
+    pub unfinished_output_tokens: u64,
     /// Computed in chunks of more than one token, again after preemptions too.
     pub prefill_computed_tokens: u64,
     pub decode_computed_tokens: u64,
 }
 
+/// Of the requests that finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Throughput {
     pub requests_per_s: f64,
@@ -60,6 +72,7 @@ pub struct Throughput {
     pub total_tokens_per_s: f64,
 }
 
+/// Of the requests that finished, as `vllm bench serve` takes them: an abort is no short answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
     /// From arrival to the first scheduled token.
@@ -68,6 +81,9 @@ pub struct Latency {
     pub ttft: LatencyMs,
     /// Per output token after the first, one value for each request.
     pub tpot: LatencyMs,
+    /// Between one output of a request and the next, a value for each; outputs of several tokens,
+    /// as accepted drafts make them, are one.
+    pub itl: LatencyMs,
     /// From arrival to the last output token.
     pub e2e: LatencyMs,
 }
@@ -106,7 +122,7 @@ pub struct PrefixCache {
     /// Over about the last 1,000 requests: the "Prefix cache hit rate" of vLLM's log.
     pub moving_last_1000_requests: HitRate,
     /// Why nothing was hit, when nothing was.
-    pub zero_hits_because: Option<&'static str>,
+    pub zero_hits_because: Option<String>,
     /// First admissions by turn of the conversation, from 0.
     pub by_turn: Vec<NamedHitRate>,
     pub by_tenant: Vec<NamedHitRate>,
@@ -132,8 +148,13 @@ pub struct TierSummary {
 pub struct KvCache {
     pub num_gpu_blocks: u32,
     pub block_size_tokens: u32,
-    /// Share of blocks held by requests, over time.
+    /// Share of the blocks, the null block left out, that requests hold, averaged over the time from
+    /// the start to the last output. A request holds its blocks from the planning of the step that
+    /// needs them until it ends or is preempted; cached blocks that nobody holds count as free. (The
+    /// gauge `vllm:kv_cache_usage_perc` is read after a step's requests have ended, so it misses those
+    /// of one step.)
     pub usage_mean: f64,
+    /// The largest such share at any time.
     pub usage_peak: f64,
     /// Blocks that lost their hash to make room.
     pub evictions: u64,

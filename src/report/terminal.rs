@@ -16,6 +16,19 @@ pub fn terminal_table(summary: &RunSummary) -> String {
         table.add_row([name.to_owned(), value]);
     };
     row("model", format!("{} on {} x {}", summary.model, summary.tensor_parallel_size, summary.gpu));
+    let workload = &summary.workload;
+    if let Some(format) = workload.trace_format {
+        row(
+            "trace",
+            std::iter::once(format)
+                .chain(workload.notes.iter().map(String::as_str))
+                .collect::<Vec<_>>()
+                .join("; "),
+        );
+    }
+    if let Some(first) = &workload.first_skipped_row {
+        row("skipped rows", format!("{}, the first: {first}", workload.skipped_rows));
+    }
     row(
         "requests",
         format!(
@@ -23,6 +36,20 @@ pub fn terminal_table(summary: &RunSummary) -> String {
             requests.finished, summary.duration_s, summary.throughput.requests_per_s, requests.preemptions
         ),
     );
+    if requests.aborted > 0 {
+        row(
+            "aborted",
+            format!(
+                "{} ({} before the first token), {} tokens in vain",
+                requests.aborted,
+                requests.aborted_before_first_token,
+                summary.tokens.unfinished_output_tokens
+            ),
+        );
+    }
+    if requests.failed > 0 {
+        row("failed", format!("{} requests", requests.failed));
+    }
     row(
         "tokens",
         format!(
@@ -34,8 +61,8 @@ pub fn terminal_table(summary: &RunSummary) -> String {
         ),
     );
     row("hit rate", hit_rate(&summary.prefix_cache.total));
-    if let Some(reason) = summary.prefix_cache.zero_hits_because {
-        row("why zero", reason.to_owned());
+    if let Some(reason) = &summary.prefix_cache.zero_hits_because {
+        row("why zero", reason.clone());
     }
     row("  in vLLM's log", hit_rate(&summary.prefix_cache.moving_last_1000_requests));
     if summary.prefix_cache.preempted.queries_tokens > 0 {
@@ -48,6 +75,7 @@ pub fn terminal_table(summary: &RunSummary) -> String {
         ("queue", &summary.latency.queue),
         ("TTFT", &summary.latency.ttft),
         ("TPOT", &summary.latency.tpot),
+        ("ITL", &summary.latency.itl),
         ("E2E", &summary.latency.e2e),
     ] {
         let (unit, ms) = if latency.max_ms < 100_000.0 { ("ms", 1.0) } else { ("s", 1_000.0) };

@@ -9,10 +9,12 @@ use super::manifest::MANIFEST;
 use super::*;
 use crate::cost::{ConstantCost, CostModel};
 use crate::engine::hash::RequestBlockHasher;
+use crate::engine::kv_cache::{KvCacheManager, KvCacheSpec};
 use crate::engine::scheduler::Scheduler;
-use crate::engine::{EngineConfig, FinishReason};
-use crate::simulation::{Replica, ReplicaConfig, RequestRecord, Simulation};
+use crate::engine::{EngineConfig, FinishReason, SpecMethod, SpeculativeConfig};
+use crate::simulation::{DraftAcceptance, Replica, ReplicaConfig, RequestRecord, Simulation};
 use crate::units::SimTime;
+use crate::workload::WorkloadNotes;
 use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 
 /// Two prompts that share 512 of 600 tokens.
@@ -42,6 +44,8 @@ fn info(config: &EngineConfig) -> RunInfo {
         num_gpu_blocks: config.num_gpu_blocks,
         block_size_tokens: config.block_size,
         enable_prefix_caching: config.enable_prefix_caching,
+        num_kv_cache_groups: config.kv_cache_groups.len(),
+        shortest_hit: KvCacheManager::new(config).shortest_hit(),
         kv_events: false,
         tenants: Vec::new(),
     }
@@ -51,17 +55,20 @@ fn info(config: &EngineConfig) -> RunInfo {
 fn simulation(config: EngineConfig, rows: &str) -> Simulation {
     let input = TraceInput::new(std::io::Cursor::new(rows.to_owned())).unwrap();
     let trace = TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("tiny.jsonl") };
-    let workload = Trace::new(input, &trace).unwrap();
-    let scheduler = Scheduler::new(config, Some(RequestBlockHasher::identity(16, 0)), None).unwrap();
+    let workload = Trace::new(input, &trace, None, 1).unwrap();
+    let (_, hash_block_size) = config.resolve_kv_cache_block_sizes();
+    let hasher = RequestBlockHasher::identity(hash_block_size, config.num_hash_lookahead_tokens());
+    let drafts = config.speculative.map(|_| DraftAcceptance { acceptance_rate: 0.5, seed: 1 });
+    let scheduler = Scheduler::new(config, Some(hasher), None).unwrap();
     let cost = CostModel::Constant(ConstantCost { step_ns: 1_000_000, per_token_ns: 1_000 });
-    let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts: None });
+    let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts });
     Simulation::new(Box::new(workload), replica, Vec::new())
 }
 
 fn report(target: &Path, config: EngineConfig, rows: &str) -> RunSummary {
     let mut report = RunReport::create(target, info(&config)).unwrap();
     simulation(config, rows).run(&mut report).unwrap();
-    report.finish(&[]).unwrap()
+    report.finish(&[], WorkloadNotes::default()).unwrap()
 }
 
 fn files(folder: &Path) -> BTreeMap<String, String> {
@@ -80,8 +87,8 @@ e2e_ms,prompt_tokens,output_tokens,local_cached_tokens,external_cached_tokens,nu
 ";
 const TIMESERIES_CSV: &str = "\
 begin_s,end_s,steps,prefill_tokens,decode_tokens,queries_tokens,hits_tokens,moving_queries_tokens,\
-moving_hits_tokens,finished_requests,preemptions,evictions,running,waiting,used_blocks
-0.0,1.0,4,688,2,1200,512,1200,512,2,0,0,0,0,0
+moving_hits_tokens,finished_requests,unfinished_requests,preemptions,evictions,running,waiting,used_blocks,peak_used_blocks
+0.0,1.0,4,688,2,1200,512,1200,512,2,0,0,0,0,0,0,38
 ";
 const TABLE: &str = " model            a model on 1 x a GPU
  requests         2 finished in 0.0 s (180.38/s), 0 preemptions
@@ -91,8 +98,9 @@ const TABLE: &str = " model            a model on 1 x a GPU
  queue ms         mean 0.0, p50 0.0, p90 0.0, p99 0.0
  TTFT ms          mean 1.3, p50 1.1, p90 1.6, p99 1.6
  TPOT ms          mean 1.0, p50 1.0, p90 1.0, p99 1.0
+ ITL ms           mean 1.0, p50 1.0, p90 1.0, p99 1.0
  E2E ms           mean 2.3, p50 1.1, p90 3.6, p99 3.6
- KV cache         101 blocks of 16 tokens, in use 6.9 % (peak 38.0 %)
+ KV cache         101 blocks of 16 tokens, in use 16.1 % (peak 38.0 %)
  evictions        0
  steps            4 of 172.5 tokens and 1.17 ms on average, GPU busy 42.3 %";
 
@@ -114,13 +122,15 @@ fn figures_are_what_can_be_worked_out_by_hand() {
     let latency = summary.latency;
     assert_eq!((latency.ttft.p50_ms, latency.ttft.max_ms), (1.088, 1.6));
     assert_eq!((latency.tpot.count, latency.tpot.mean_ms), (1, 1.001));
+    assert_eq!((latency.itl.count, latency.itl.mean_ms, latency.itl.max_ms), (2, 1.001, 1.001));
     assert_eq!((latency.e2e.p50_ms, latency.e2e.max_ms), (1.088, 3.602));
     assert_eq!((latency.queue.count, latency.queue.max_ms), (2, 0.0));
     assert_eq!(summary.duration_s, 0.011_088);
     assert_eq!(summary.throughput.total_tokens_per_s, 1_204.0 / 0.011_088);
     assert_eq!(summary.steps.count, 4);
-    // 600 tokens lie in 38 of 100 blocks.
+    // 602 tokens lie in 38 of 100 blocks for 3.602 ms, 600 in as many for 1.088 ms.
     assert_eq!(summary.kv_cache.usage_peak, 0.38);
+    assert_eq!(summary.kv_cache.usage_mean, 38.0 * (3_602_000.0 + 1_088_000.0) / 11_088_000.0 / 100.0);
     assert_eq!((summary.kv_cache.evictions, summary.kv_cache.reuse_gap.count), (0, 0));
 }
 
@@ -201,8 +211,12 @@ fn a_run_that_fails_leaves_the_older_report() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
+fn starts(reason: Option<String>, start: &str) {
+    assert!(reason.as_ref().is_some_and(|reason| reason.starts_with(start)), "{reason:?} is not {start:?}");
+}
+
 /// Prompts of these lengths and first hash ids, a second apart.
-fn zero_hits_because(config: EngineConfig, prompts: &[(u32, u32)]) -> Option<&'static str> {
+fn zero_hits_because(config: EngineConfig, prompts: &[(u32, u32)]) -> Option<String> {
     let mut rows = String::new();
     for (index, (tokens, id)) in prompts.iter().enumerate() {
         let at = 1_000 * index;
@@ -216,10 +230,7 @@ fn zero_hits_because(config: EngineConfig, prompts: &[(u32, u32)]) -> Option<&'s
 
 #[test]
 fn a_hit_rate_of_zero_says_why() {
-    let starts = |reason: Option<&'static str>, start: &str| {
-        assert!(reason.is_some_and(|reason| reason.starts_with(start)), "{reason:?} is not {start:?}");
-    };
-    starts(zero_hits_because(config(), &[]), "no request ended");
+    starts(zero_hits_because(config(), &[]), "no request was admitted");
     let off = EngineConfig { enable_prefix_caching: false, ..config() };
     starts(zero_hits_because(off, &[(40, 1), (40, 1)]), "prefix caching is off");
     starts(zero_hits_because(config(), &[(16, 1), (16, 1)]), "too short");
@@ -232,29 +243,106 @@ fn a_hit_rate_of_zero_says_why() {
     assert_eq!(zero_hits_because(config(), &[(17, 1), (17, 1)]), None);
 }
 
-#[test]
-fn a_hit_rate_of_zero_says_that_nobody_looked() {
-    let mut collector = Collector::new(&info(&config()));
-    collector.on_request(&RequestRecord {
+/// A request of 40 prompt tokens that was answered with one token after 5 ns.
+fn record() -> RequestRecord {
+    RequestRecord {
         index: 0,
         tenant: 0,
         session: None,
         turn: 0,
         arrival: SimTime::ZERO,
-        first_scheduled: SimTime::ZERO,
+        first_scheduled: Some(SimTime::ZERO),
         first_token: Some(SimTime(5)),
         finished: SimTime(5),
         num_prompt_tokens: 40,
         num_output_tokens: 1,
+        was_admitted: true,
         num_local_cached_tokens: 0,
         num_external_cached_tokens: 0,
         num_preemptions: 0,
         finish_reason: FinishReason::Length,
-        skip_reading_prefix_cache: true,
-        is_longer_than_a_hit: true,
-        shares_first_block: true,
+        skip_reading_prefix_cache: false,
+        is_long_enough_to_hit: true,
+        shares_shortest_hit: true,
+    }
+}
+
+#[test]
+fn who_goes_away_counts_apart_and_in_no_latency() {
+    let mut collector = Collector::new(&info(&config()));
+    collector.on_request(&record());
+    let aborted = RequestRecord { finished: SimTime(900), finish_reason: FinishReason::Abort, ..record() };
+    collector.on_request(&RequestRecord { num_output_tokens: 7, num_local_cached_tokens: 16, ..aborted });
+    collector.on_request(&RequestRecord {
+        first_scheduled: None,
+        first_token: None,
+        num_output_tokens: 0,
+        was_admitted: false,
+        ..aborted
     });
-    let summary = collector.summary(&info(&config()), &Default::default(), &[], None);
+    let summary =
+        collector.summary(&info(&config()), &Default::default(), &[], None, WorkloadNotes::default());
+    let requests = summary.requests;
+    assert_eq!((requests.finished, requests.finished_length, requests.failed), (1, 1, 0));
+    assert_eq!((requests.aborted, requests.aborted_before_first_token), (2, 1));
+    let tokens = summary.tokens;
+    assert_eq!((tokens.prompt_tokens, tokens.output_tokens, tokens.unfinished_output_tokens), (40, 1, 7));
+    let latency = summary.latency;
+    assert_eq!((latency.ttft.count, latency.e2e.count, latency.e2e.max_ms), (1, 1, 0.000_005));
+    // The second was looked up, the third was not.
+    let turn = &summary.prefix_cache.by_turn[0];
+    assert_eq!((turn.requests, turn.rate.queries_tokens, turn.rate.hits_tokens), (2, 80, 16));
+    let table = terminal_table(&summary);
+    assert!(table.contains("aborted          2 (1 before the first token), 7 tokens in vain\n"));
+}
+
+/// With two equal prompts of one token less than the shortest that hits, and of just that.
+fn check_shortest_hit(config: EngineConfig, matching_tokens: u32, prompt_tokens: u32) {
+    let too_short = zero_hits_because(config.clone(), &[(prompt_tokens - 1, 1), (prompt_tokens - 1, 1)]);
+    let text = format!(
+        "too short: no prompt has the {prompt_tokens} tokens that the shortest hit takes \
+         ({matching_tokens} must match)"
+    );
+    assert_eq!(too_short, Some(text));
+    let different = zero_hits_because(config.clone(), &[(prompt_tokens, 1), (prompt_tokens, 2)]);
+    starts(different, "nothing shared");
+    let hit = zero_hits_because(config, &[(prompt_tokens, 1), (prompt_tokens, 1)]);
+    assert_eq!(hit, None, "{prompt_tokens} tokens hit");
+}
+
+#[test]
+fn the_shortest_hit_is_that_of_the_engine() {
+    check_shortest_hit(config(), 16, 17);
+    // Blocks span the ranks.
+    check_shortest_hit(EngineConfig { decode_context_parallel_size: 4, ..config() }, 64, 65);
+    let window = |block_size| KvCacheSpec::SlidingWindow { block_size, sliding_window: 64 };
+    let hybrid = |groups| EngineConfig { kv_cache_groups: groups, ..config() };
+    check_shortest_hit(hybrid(vec![KvCacheSpec::full(16), window(16)]), 16, 17);
+    // Groups agree at a multiple of both block sizes.
+    check_shortest_hit(hybrid(vec![KvCacheSpec::full(32), window(16)]), 32, 33);
+    // EAGLE drops the last block that matches, or lets a hash cover the next token.
+    let eagle = |config, disable_lookahead_block_hashes| EngineConfig {
+        speculative: Some(SpeculativeConfig {
+            method: SpecMethod::Eagle,
+            num_speculative_tokens: 2,
+            disable_lookahead_block_hashes,
+        }),
+        ..config
+    };
+    check_shortest_hit(eagle(config(), true), 32, 33);
+    check_shortest_hit(eagle(config(), false), 16, 17);
+    let two = || hybrid(vec![KvCacheSpec::full(16), window(16)]);
+    // With several groups the block to be dropped may hold the last token.
+    check_shortest_hit(eagle(two(), true), 32, 32);
+    check_shortest_hit(eagle(two(), false), 16, 17);
+}
+
+#[test]
+fn a_hit_rate_of_zero_says_that_nobody_looked() {
+    let mut collector = Collector::new(&info(&config()));
+    collector.on_request(&RequestRecord { skip_reading_prefix_cache: true, ..record() });
+    let summary =
+        collector.summary(&info(&config()), &Default::default(), &[], None, WorkloadNotes::default());
     assert!(summary.prefix_cache.zero_hits_because.is_some_and(|reason| reason.starts_with("not read")));
     assert!(summary.prefix_cache.by_turn.is_empty());
 }
@@ -266,6 +354,6 @@ fn an_observer_that_cannot_write_says_so_at_the_end() {
     let mut report = RunReport::create(&target, info(&config())).unwrap();
     simulation(config(), SHARING).run(&mut report).unwrap();
     fs::remove_dir_all(dir.path().join(".tiny.partial")).unwrap();
-    assert!(matches!(report.finish(&[]), Err(ReportError::Write { .. })));
+    assert!(matches!(report.finish(&[], WorkloadNotes::default()), Err(ReportError::Write { .. })));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -23,11 +23,15 @@ pub(super) struct Bin {
     pub queries_tokens: u64,
     pub hits_tokens: u64,
     pub finished_requests: u64,
+    /// Aborted or failed.
+    pub unfinished_requests: u64,
     pub preemptions: u64,
     pub evictions: u64,
     pub running: u32,
     pub waiting: u32,
     pub used_blocks: u32,
+    /// The most blocks in use at any time in the bin.
+    pub peak_used_blocks: u32,
     pub moving_queries_tokens: u64,
     pub moving_hits_tokens: u64,
 }
@@ -39,6 +43,7 @@ impl Bin {
             running: self.running,
             waiting: self.waiting,
             used_blocks: self.used_blocks,
+            peak_used_blocks: self.used_blocks,
             moving_queries_tokens: self.moving_queries_tokens,
             moving_hits_tokens: self.moving_hits_tokens,
             ..Self::default()
@@ -53,8 +58,10 @@ impl Bin {
             queries_tokens: self.queries_tokens + later.queries_tokens,
             hits_tokens: self.hits_tokens + later.hits_tokens,
             finished_requests: self.finished_requests + later.finished_requests,
+            unfinished_requests: self.unfinished_requests + later.unfinished_requests,
             preemptions: self.preemptions + later.preemptions,
             evictions: self.evictions + later.evictions,
+            peak_used_blocks: self.peak_used_blocks.max(later.peak_used_blocks),
             ..*later
         }
     }
@@ -78,11 +85,13 @@ struct Row {
     moving_queries_tokens: u64,
     moving_hits_tokens: u64,
     finished_requests: u64,
+    unfinished_requests: u64,
     preemptions: u64,
     evictions: u64,
     running: u32,
     waiting: u32,
     used_blocks: u32,
+    peak_used_blocks: u32,
 }
 
 impl Timeseries {
@@ -120,12 +129,14 @@ impl Timeseries {
         bin.waiting = step.num_waiting;
         // The null block is neither free nor used.
         bin.used_blocks = num_gpu_blocks - 1 - step.num_free_blocks;
+        bin.peak_used_blocks = bin.peak_used_blocks.max(step.peak_used_blocks);
         bin.moving_queries_tokens = moving.aggregated_query_total;
         bin.moving_hits_tokens = moving.aggregated_query_hit;
     }
 
-    pub fn on_request(&mut self, at: SimTime) {
-        self.bin(at).finished_requests += 1;
+    pub fn on_request(&mut self, at: SimTime, is_finished: bool) {
+        let bin = self.bin(at);
+        *if is_finished { &mut bin.finished_requests } else { &mut bin.unfinished_requests } += 1;
     }
 
     pub fn on_evictions(&mut self, at: SimTime, count: u64) {
@@ -154,11 +165,13 @@ impl Timeseries {
                 moving_queries_tokens: bin.moving_queries_tokens,
                 moving_hits_tokens: bin.moving_hits_tokens,
                 finished_requests: bin.finished_requests,
+                unfinished_requests: bin.unfinished_requests,
                 preemptions: bin.preemptions,
                 evictions: bin.evictions,
                 running: bin.running,
                 waiting: bin.waiting,
                 used_blocks: bin.used_blocks,
+                peak_used_blocks: bin.peak_used_blocks,
             })?;
         }
         writer.flush()?;
@@ -184,7 +197,7 @@ mod tests {
                 ..StepRecord::default()
             };
             series.on_step(&step, 100, &moving);
-            series.on_request(at);
+            series.on_request(at, true);
         }
         assert_eq!(series.width_s(), 4.0);
         assert_eq!(series.bins().len(), 1_250);
@@ -203,7 +216,7 @@ mod tests {
             ..StepRecord::default()
         };
         series.on_step(&step, 10, &CachingMetrics::default());
-        series.on_request(SimTime(2_500_000_000));
+        series.on_request(SimTime(2_500_000_000), true);
         let running: Vec<_> = series.bins().iter().map(|bin| (bin.steps, bin.running)).collect();
         assert_eq!(running, [(1, 5), (0, 5), (0, 5)]);
     }

@@ -2,26 +2,29 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::ScenarioError;
 use super::check::check;
 use super::engine_section::TransferSection;
-use super::file::{CostSection, ScenarioFile, WorkloadSection};
+use super::file::{CostSection, ScenarioFile};
 use super::template::Template;
+use super::trace_progress::{CountingReader, TraceWithProgress};
 use super::tree::Node;
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{Coefficients, ConstantCost, CostModel, Roofline};
 use crate::engine::EngineConfig;
-use crate::engine::connector::{KvConnector, TierConfig, TieredConnector};
+use crate::engine::connector::{KvConnector, TierConfig, TierGroup, TieredConnector};
 use crate::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
+use crate::engine::kv_cache::KvCacheSpec;
 use crate::engine::scheduler::Scheduler;
 use crate::simulation::{
     Action, ActionKind, DraftAcceptance, Link, Replica, ReplicaConfig, Simulation, Transfers,
 };
 use crate::units::SimTime;
-use crate::workload::chat::Chat;
-use crate::workload::trace::{SharedTraces, Trace, TraceConfig, TraceInput};
-use crate::workload::{ConfigError, Workload};
+use crate::workload::trace::{HfTokenizer, SharedTrace, SharedTraces, Trace, TraceConfig, TraceInput};
+use crate::workload::{ConfigError, TraceFile, Workload, WorkloadConfig, WorkloadError};
 
 /// Where a scenario comes from, and what the command line changes in it.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +36,8 @@ pub struct Source {
     pub seed: Option<u64>,
     /// Replaces the path of a trace workload.
     pub trace: Option<PathBuf>,
+    /// Leaves out rows of the trace that cannot be read.
+    pub skip_bad_rows: bool,
 }
 
 /// A scenario that has been understood and checked.
@@ -110,7 +115,7 @@ impl Scenario {
     /// # Errors
     /// `--trace` beside another workload.
     pub fn trace_path(&self) -> Result<Option<PathBuf>, ScenarioError> {
-        let WorkloadSection::Trace(trace) = &self.file.workload else {
+        let WorkloadConfig::Trace(trace) = &self.file.workload else {
             return match &self.typed.source.trace {
                 Some(path) => Err(ScenarioError::new(
                     format!("--trace {}", path.display()),
@@ -120,33 +125,8 @@ impl Scenario {
                 None => Ok(None),
             };
         };
-        let beside = self.typed.source.path.parent().unwrap_or(Path::new("")).join(&trace.path);
-        Ok(Some(self.typed.source.trace.clone().unwrap_or(beside)))
-    }
-
-    /// The trace of a trace workload, and how it is replayed.
-    ///
-    /// # Errors
-    /// As [`Self::trace_path`].
-    pub fn trace(&self) -> Result<Option<(PathBuf, &TraceConfig)>, ScenarioError> {
-        let path = self.trace_path()?;
-        let WorkloadSection::Trace(config) = &self.file.workload else { return Ok(None) };
-        Ok(path.map(|path| (path, config)))
-    }
-
-    /// Opens a trace of the workload.
-    ///
-    /// # Errors
-    /// The file is not there or is damaged.
-    pub fn open_trace(&self, path: &Path) -> Result<TraceInput, ScenarioError> {
-        File::open(path).and_then(TraceInput::new).map_err(|error| {
-            let message = format!("cannot read {}: {error}", path.display());
-            let error = match &self.typed.source.trace {
-                Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
-                None => self.typed.wrong("workload.trace.path", message),
-            };
-            error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
-        })
+        let given = self.typed.source.trace.clone();
+        Ok(Some(given.unwrap_or_else(|| self.beside(&trace.path))))
     }
 
     /// Makes the simulation, and opens its trace if it has one.
@@ -197,7 +177,7 @@ impl Scenario {
                 reset_external: action.reset_prefix_cache.reset_external,
             },
         });
-        Ok(Simulation::new(self.workload(traces)?, replica, actions.collect()))
+        Ok(Simulation::new(self.workload_sharing(traces)?, replica, actions.collect()))
     }
 
     /// Digests only where somebody sees them: in KV events.
@@ -216,7 +196,7 @@ impl Scenario {
 
     fn transfers(&self, config: &TransferSection) -> Transfers {
         let tp = self.file.engine.tensor_parallel_size;
-        let bytes_per_block = self.model.kv_bytes_per_token(tp) * u64::from(self.engine.block_size);
+        let bytes_per_block = self.kv_cache_size.bytes_per_block;
         let tiers: Vec<TierConfig> = config
             .tiers
             .iter()
@@ -231,25 +211,172 @@ impl Scenario {
             read_bytes_per_s: tier.read_gb_per_s * 1e9,
             write_bytes_per_s: tier.write_gb_per_s * 1e9,
         };
-        let connector = TieredConnector::new(self.engine.block_size, &tiers);
+        let group = |spec: &KvCacheSpec| TierGroup {
+            block_size: self.engine.group_block_size(spec),
+            sliding_window: match *spec {
+                KvCacheSpec::SlidingWindow { sliding_window, .. } => Some(sliding_window),
+                _ => None,
+            },
+        };
+        let groups: Vec<TierGroup> = self.engine.kv_cache_groups.iter().map(group).collect();
+        let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
+        let connector = TieredConnector::new(hash_block_size, &groups, &tiers);
         Transfers::new(connector, config.tiers.iter().map(link).collect(), bytes_per_block)
     }
 
-    fn workload(&self, traces: &SharedTraces) -> Result<Box<dyn Workload>, ScenarioError> {
-        let config_error = |error: ConfigError| self.typed.wrong("workload", error);
-        match &self.file.workload {
-            WorkloadSection::Chat(chat) => {
-                Ok(Box::new(Chat::new((**chat).clone(), self.seed()).map_err(config_error)?))
-            }
-            WorkloadSection::Trace(config) => {
-                let path = self.trace_path()?.unwrap_or_default();
-                let input = match traces.get(&path, &config.read_options()) {
-                    Some(trace) => trace.into(),
-                    None => self.open_trace(&path)?,
-                };
-                let trace = Trace::new(input, config).map_err(|error| ScenarioError::new(&path, error))?;
-                Ok(Box::new(trace))
-            }
+    /// Makes the workload alone, and opens its traces if it has some.
+    ///
+    /// # Errors
+    /// A trace that cannot be opened.
+    pub fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
+        self.workload_sharing(&SharedTraces::default())
+    }
+
+    /// Reads the traces of the workload into memory, as far as they are replayed, save for those that
+    /// are there.
+    ///
+    /// # Errors
+    /// A trace that cannot be read so far.
+    pub fn read_traces(&self, traces: &mut SharedTraces) -> Result<(), ScenarioError> {
+        let section = format!("workload.{}", self.file.workload.kind());
+        let built = self.file.workload.build(self.seed(), &mut |field, config| {
+            let opened =
+                self.open_trace(&format!("{section}{field}"), config, traces).map_err(Unbuilt::Named)?;
+            let TraceFile { path, input, tokenizer } = opened.file;
+            let shared = match traces.get(&path, config) {
+                Some(shared) => shared,
+                None => SharedTrace::read(input, config, tokenizer)
+                    .map_err(|error| Unbuilt::Trace(path.clone(), error))?,
+            };
+            traces.insert(path.clone(), config, shared.clone());
+            Ok(TraceFile { path, input: shared.into(), tokenizer: None })
+        });
+        built.map(|_| ()).map_err(|error| self.unbuilt(&section, error))
+    }
+
+    fn workload_sharing(&self, traces: &SharedTraces) -> Result<Box<dyn Workload>, ScenarioError> {
+        let workload = &self.file.workload;
+        if let WorkloadConfig::Trace(config) = workload {
+            return Ok(Box::new(self.trace(config, traces)?));
+        }
+        let section = format!("workload.{}", workload.kind());
+        let built = workload.build(self.seed(), &mut |field, config| {
+            let opened =
+                self.open_trace(&format!("{section}{field}"), config, traces).map_err(Unbuilt::Named)?;
+            Ok(opened.file)
+        });
+        built.map_err(|error| self.unbuilt(&section, error))
+    }
+
+    fn trace(
+        &self,
+        config: &TraceConfig,
+        traces: &SharedTraces,
+    ) -> Result<TraceWithProgress<Trace>, ScenarioError> {
+        let OpenedTrace { file, num_bytes, num_bytes_read } =
+            self.open_trace("workload.trace", config, traces)?;
+        let TraceFile { path, input, tokenizer } = file;
+        let trace = Trace::new(input, config, tokenizer, self.seed()).map_err(|error| {
+            let error = match error {
+                WorkloadError::Config(error) => Unbuilt::Config(error),
+                error => Unbuilt::Trace(path, error),
+            };
+            self.unbuilt("workload.trace", error)
+        })?;
+        let max_requests = config.max_requests;
+        Ok(TraceWithProgress { trace, num_bytes_read, num_bytes, num_requests: 0, max_requests })
+    }
+
+    fn unbuilt(&self, section: &str, error: Unbuilt) -> ScenarioError {
+        match error {
+            Unbuilt::Named(error) => error,
+            Unbuilt::Config(ConfigError { field, found, expected }) => self
+                .typed
+                .wrong(&format!("{section}.{field}"), format!("`{field}` is {found}"))
+                .hint(format!("give {expected}")),
+            Unbuilt::Trace(path, error) => ScenarioError::new(path, error),
+        }
+    }
+
+    /// Opens the trace at a field, if it is not there already.
+    fn open_trace(
+        &self,
+        field: &str,
+        config: &TraceConfig,
+        traces: &SharedTraces,
+    ) -> Result<OpenedTrace, ScenarioError> {
+        // Only the workload as a whole can be another.
+        let given = self.typed.source.trace.as_ref();
+        let path = given.cloned().unwrap_or_else(|| self.beside(&config.path));
+        if let Some(shared) = traces.get(&path, config) {
+            let file = TraceFile { path, input: shared.into(), tokenizer: None };
+            return Ok(OpenedTrace { file, num_bytes: 0, num_bytes_read: Arc::default() });
+        }
+        let cannot = |error: std::io::Error| {
+            let message = format!("cannot read {}: {error}", path.display());
+            let error = match given {
+                Some(given) => ScenarioError::new(format!("--trace {}", given.display()), message),
+                None => self.typed.wrong(&format!("{field}.path"), message),
+            };
+            let or = if field == "workload.trace" { ", or --trace FILE" } else { "" };
+            error.hint(format!("give the path of a trace, relative to the scenario{or}"))
+        };
+        let file = File::open(&path).map_err(cannot)?;
+        let num_bytes = file.metadata().map_err(cannot)?.len();
+        let num_bytes_read = Arc::<AtomicU64>::default();
+        let reader = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
+        let input = TraceInput::new(reader).map_err(cannot)?;
+        let tokenizer = config.text.tokenizer.as_ref().map(|path| self.tokenizer(field, path)).transpose()?;
+        Ok(OpenedTrace { file: TraceFile { path, input, tokenizer }, num_bytes, num_bytes_read })
+    }
+
+    /// Reads the tokenizer of the trace at a field.
+    fn tokenizer(&self, trace: &str, path: &Path) -> Result<HfTokenizer, ScenarioError> {
+        let field = format!("{trace}.text.tokenizer");
+        let beside = self.beside(path);
+        let json = std::fs::read(&beside).map_err(|error| {
+            self.typed
+                .wrong(&field, format!("cannot read {}: {error}", beside.display()))
+                .hint("give the path of a Hugging Face tokenizer.json, relative to the scenario")
+        })?;
+        HfTokenizer::new(&path.to_string_lossy(), &json)
+            .map_err(|problem| self.typed.wrong(&field, problem).hint("give a Hugging Face tokenizer.json"))
+    }
+
+    /// A path that is relative to the scenario.
+    fn beside(&self, path: &Path) -> PathBuf {
+        self.typed.source.path.parent().unwrap_or(Path::new("")).join(path)
+    }
+}
+
+/// A trace that tells how far it has been read.
+struct OpenedTrace {
+    file: TraceFile,
+    num_bytes: u64,
+    num_bytes_read: Arc<AtomicU64>,
+}
+
+/// Why a workload cannot be built.
+enum Unbuilt {
+    Config(ConfigError),
+    /// A trace that is not what it should be.
+    Trace(PathBuf, WorkloadError),
+    /// Known with its place.
+    Named(ScenarioError),
+}
+
+impl From<ConfigError> for Unbuilt {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<WorkloadError> for Unbuilt {
+    fn from(error: WorkloadError) -> Self {
+        match error {
+            WorkloadError::Config(error) => Self::Config(error),
+            WorkloadError::InFile { path, source } => Self::Trace(path, *source),
+            error => Self::Trace(PathBuf::from("workload"), error),
         }
     }
 }

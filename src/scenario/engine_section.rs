@@ -48,6 +48,8 @@ pub struct EngineSection {
     pub kv_cache_dtype: Option<Dtype>,
     pub decode_context_parallel_size: u32,
     pub max_loras: Option<u32>,
+    /// Take prompts of embeddings; without it vLLM refuses them.
+    pub enable_prompt_embeds: bool,
     /// KV cache groups, instead of those of the model's layers.
     pub kv_cache_groups: Option<Vec<GroupSection>>,
     pub speculative_config: Option<SpeculativeSection>,
@@ -83,6 +85,7 @@ impl Default for EngineSection {
             kv_cache_dtype: None,
             decode_context_parallel_size: engine.decode_context_parallel_size,
             max_loras: engine.max_loras,
+            enable_prompt_embeds: false,
             kv_cache_groups: None,
             speculative_config: None,
             kv_transfer_config: None,

@@ -7,6 +7,7 @@ use super::deserialize::NodeDeserializer;
 use super::error::{FieldError, ScenarioError};
 use super::file::ScenarioFile;
 use super::tree::{Node, Value};
+use crate::workload::WorkloadConfig;
 
 /// The text with the command line's changes, read as far as a tree of values: fields may still be
 /// missing.
@@ -51,6 +52,9 @@ impl Template {
         }
         let mut file = ScenarioFile::deserialize(NodeDeserializer::new(&tree)).map_err(in_file)?;
         file.seed = self.source.seed.unwrap_or(file.seed);
+        if let WorkloadConfig::Trace(trace) = &mut file.workload {
+            trace.skip_bad_rows |= self.source.skip_bad_rows;
+        }
         Scenario::new(Typed { source: self.source.clone(), tree }, file)
     }
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::engine::RequestSlot;
 use crate::units::SimTime;
 
 /// What can happen; at equal time in this order.
@@ -12,6 +13,8 @@ pub(super) enum Event {
     Update,
     /// A request reaches the server. Known to the workload, so never in the queue itself.
     Arrival,
+    /// The patience of a request's client ends. After what the client waits for can have come.
+    Abort { slot: RequestSlot, index: u64 },
     /// Somebody acts on the server, such as a reset of its cache.
     Action(usize),
     /// The engine looks for work. Last, so that it sees all that came in at this time.
@@ -49,6 +52,7 @@ mod tests {
         let mut queue = EventQueue::default();
         queue.push(SimTime(5), Event::Iterate);
         queue.push(SimTime(5), Event::Action(1));
+        queue.push(SimTime(5), Event::Abort { slot: RequestSlot(3), index: 8 });
         queue.push(SimTime(5), Event::Update);
         queue.push(SimTime(4), Event::Iterate);
         queue.push(SimTime(5), Event::Action(0));
@@ -58,6 +62,7 @@ mod tests {
             [
                 (4, Event::Iterate),
                 (5, Event::Update),
+                (5, Event::Abort { slot: RequestSlot(3), index: 8 }),
                 (5, Event::Action(0)),
                 (5, Event::Action(1)),
                 (5, Event::Iterate)

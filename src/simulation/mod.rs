@@ -4,15 +4,20 @@
 //! ([`Event`]), then of insertion, so a run depends on nothing but its scenario and seed.
 
 mod event_queue;
+mod kv_usage;
 mod observer;
+mod output_steps;
 mod replica;
 mod run;
 mod transfers;
 
 #[cfg(test)]
+mod abort_tests;
+#[cfg(test)]
 mod tests;
 
 pub use observer::{Observer, RequestRecord, StepRecord};
+pub use output_steps::StepSpan;
 pub use replica::{DraftAcceptance, Replica, ReplicaConfig};
 pub use run::{Action, ActionKind, Simulation, SimulationError};
 pub use transfers::{Link, Transfers};

@@ -1,6 +1,7 @@
 //! What a simulation tells of itself while it runs. Whoever reports implements [`Observer`]; the
 //! simulation keeps nothing of it.
 
+use super::output_steps::StepSpan;
 use crate::engine::FinishReason;
 use crate::engine::kv_cache::BlockEviction;
 use crate::engine::kv_events::KvCacheEvent;
@@ -16,13 +17,15 @@ pub struct RequestRecord {
     pub session: Option<u64>,
     pub turn: u32,
     pub arrival: SimTime,
-    /// When it was first given tokens.
-    pub first_scheduled: SimTime,
+    /// When it was first given tokens; `None` when it was aborted before.
+    pub first_scheduled: Option<SimTime>,
     /// `None` when it ended without output.
     pub first_token: Option<SimTime>,
     pub finished: SimTime,
     pub num_prompt_tokens: u32,
     pub num_output_tokens: u32,
+    /// It was admitted, so its lookup counts.
+    pub was_admitted: bool,
     /// Prompt tokens found in the engine's own cache at its first admission.
     pub num_local_cached_tokens: u32,
     /// Prompt tokens loaded from outside at its first admission.
@@ -31,10 +34,17 @@ pub struct RequestRecord {
     pub finish_reason: FinishReason,
     /// It was told not to look into the cache.
     pub skip_reading_prefix_cache: bool,
-    /// Its prompt is longer than the shortest hit: the last token is always computed.
-    pub is_longer_than_a_hit: bool,
-    /// It is, and a request before it began with the same tokens as far as the shortest hit goes.
-    pub shares_first_block: bool,
+    /// Its prompt is as long as the shortest that can hit anything.
+    pub is_long_enough_to_hit: bool,
+    /// It is, and a request before it began with the tokens that must match for a hit.
+    pub shares_shortest_hit: bool,
+}
+
+impl RequestRecord {
+    /// The client got the whole answer.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.finish_reason, FinishReason::Length | FinishReason::Stop)
+    }
 }
 
 /// A step whose output was processed.
@@ -60,6 +70,10 @@ pub struct StepRecord {
     pub num_waiting: u32,
     /// Blocks that no request holds, after the step.
     pub num_free_blocks: u32,
+    /// Blocks held by requests times nanoseconds, from the end of the step before to that of this one.
+    pub used_block_ns: u64,
+    /// The most blocks that requests held in that time.
+    pub peak_used_blocks: u32,
     /// Lookups of the requests admitted since the step before.
     pub prefix_cache: PrefixCacheStats,
     /// The same for the store behind a connector.
@@ -71,6 +85,9 @@ pub struct StepRecord {
 pub trait Observer {
     fn on_step(&mut self, step: &StepRecord);
     fn on_request(&mut self, request: &RequestRecord);
+    /// The steps that brought output for a request that [`Self::on_request`] will name next. Steps
+    /// that computed something are counted, as [`Self::on_step`] tells of them.
+    fn on_output_steps(&mut self, _request: &RequestRecord, _spans: &[StepSpan]) {}
     /// Blocks that were handed out again.
     fn on_evictions(&mut self, evictions: &[BlockEviction]);
     /// Times between two hits on one block, in nanoseconds.

@@ -10,7 +10,9 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashSet;
 
+use super::kv_usage::KvUsage;
 use super::observer::{Observer, RequestRecord, StepRecord};
+use super::output_steps::OutputSteps;
 use super::transfers::Transfers;
 use crate::cost::{CostModel, StepShape};
 use crate::engine::connector::{TierKind, TierStats};
@@ -19,10 +21,10 @@ use crate::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
     Scheduler, SchedulerOutput,
 };
-use crate::engine::{FinishReason, NewRequest, RequestSlot};
+use crate::engine::{FinishReason, NewRequest, Request, RequestSlot, RequestStatus};
 use crate::prompt::PromptExtras;
 use crate::units::SimTime;
-use crate::workload::{Arrival, RequestSpec, rng};
+use crate::workload::{Arrival, Patience, RequestSpec, WaitsFor, rng};
 
 /// What a replica is made of.
 pub struct ReplicaConfig {
@@ -46,8 +48,10 @@ pub struct DraftAcceptance {
 struct Live {
     spec: RequestMeta,
     num_prompt_tokens: u32,
+    patience: Option<Patience>,
     first_scheduled: Option<SimTime>,
     first_token: Option<SimTime>,
+    output_steps: OutputSteps,
     num_local_cached_tokens: u32,
     num_external_cached_tokens: u32,
     /// Output tokens sampled, as the model counts: with drafts and async scheduling the engine
@@ -64,8 +68,8 @@ struct RequestMeta {
     turn: u32,
     arrival: SimTime,
     skip_reading_prefix_cache: bool,
-    is_longer_than_a_hit: bool,
-    shares_first_block: bool,
+    is_long_enough_to_hit: bool,
+    shares_shortest_hit: bool,
 }
 
 /// A step on its way.
@@ -100,7 +104,10 @@ pub struct Replica {
     /// Processed batches, kept for their buffers.
     spare: Vec<Batch>,
     gpu_free_at: SimTime,
+    kv_usage: KvUsage,
     num_steps: u64,
+    /// Steps processed that computed something.
+    num_computing_steps: u64,
     /// By the engine's slot.
     live: Vec<Option<Live>>,
     /// Hashes of all prompts so far, as far as the shortest hit goes.
@@ -121,7 +128,9 @@ impl Replica {
             queue: VecDeque::with_capacity(max_batches),
             spare: Vec::new(),
             gpu_free_at: SimTime::ZERO,
+            kv_usage: KvUsage::default(),
             num_steps: 0,
+            num_computing_steps: 0,
             live: Vec::new(),
             first_hashes: FxHashSet::default(),
             shape: StepShape::default(),
@@ -138,7 +147,7 @@ impl Replica {
         self.transfers.as_ref().map(|transfers| transfers.connector().stats()).unwrap_or_default()
     }
 
-    pub(super) fn add_request(&mut self, arrival: Arrival) -> Result<(), RequestError> {
+    pub(super) fn add_request(&mut self, arrival: Arrival) -> Result<RequestSlot, RequestError> {
         let Arrival { at, request } = arrival;
         let RequestSpec { index, prompt, output, extras, priority, .. } = request;
         let num_prompt_tokens = prompt.len();
@@ -153,9 +162,10 @@ impl Replica {
             skip_reading_prefix_cache: request.skip_reading_prefix_cache,
             ..NewRequest::default()
         })?;
-        let hit_tokens = self.scheduler.kv_cache_manager().cache_hit_alignment_tokens();
-        let is_longer_than_a_hit = num_prompt_tokens > hit_tokens;
-        let shares_first_block = self.has_known_beginning(slot, index, hit_tokens) && is_longer_than_a_hit;
+        let shortest_hit = self.scheduler.kv_cache_manager().shortest_hit();
+        let is_long_enough_to_hit = num_prompt_tokens >= shortest_hit.prompt_tokens;
+        let is_known = self.has_known_beginning(slot, index, shortest_hit.matching_tokens);
+        let shares_shortest_hit = is_known && is_long_enough_to_hit;
         if self.live.len() <= slot.index() {
             self.live.resize_with(slot.index() + 1, || None);
         }
@@ -167,18 +177,58 @@ impl Replica {
                 turn: request.turn,
                 arrival: at,
                 skip_reading_prefix_cache: request.skip_reading_prefix_cache,
-                is_longer_than_a_hit,
-                shares_first_block,
+                is_long_enough_to_hit,
+                shares_shortest_hit,
             },
             num_prompt_tokens,
+            patience: request.patience,
             first_scheduled: None,
             first_token: None,
+            output_steps: OutputSteps::default(),
             num_local_cached_tokens: 0,
             num_external_cached_tokens: 0,
             num_sampled: 0,
             rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
         });
-        Ok(())
+        Ok(slot)
+    }
+
+    /// The patience of this request's client has ended: aborts the request, unless it has ended or
+    /// what the client waits for is there. True if it was aborted.
+    ///
+    /// As in vLLM a step in flight runs to its end, and what it brings for the request is dropped:
+    /// `EngineCore` takes aborts in before it processes a step's output.
+    pub(super) fn abort(
+        &mut self,
+        now: SimTime,
+        slot: RequestSlot,
+        index: u64,
+        observer: &mut dyn Observer,
+    ) -> bool {
+        let Some(live) = self.live[slot.index()].as_mut().filter(|live| live.spec.index == index) else {
+            return false;
+        };
+        let waits_for = live.patience.map(|patience| patience.waits_for);
+        if waits_for == Some(WaitsFor::FirstToken) && live.first_token.is_some() {
+            return false;
+        }
+        let Some(request) = self.scheduler.request(slot, index) else { return false };
+        let was_admitted = request.status != RequestStatus::Waiting || request.num_computed_tokens > 0;
+        if let Some(stats) = request.prefill_stats.filter(|_| was_admitted) {
+            live.num_local_cached_tokens = stats.num_local_cached_tokens;
+            live.num_external_cached_tokens = stats.num_external_cached_tokens;
+        }
+        self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
+        let mut finished = Vec::with_capacity(1);
+        self.scheduler.finish_requests(&[index], RequestStatus::FinishedAborted, &mut finished);
+        self.note_kv_usage(now);
+        for finished in &finished {
+            let Some(live) = self.live[slot.index()].take() else { continue };
+            let record = request_record(&live, finished, was_admitted, now);
+            observer.on_output_steps(&record, live.output_steps.spans());
+            observer.on_request(&record);
+        }
+        true
     }
 
     /// Whether a prompt before began with the same `num_tokens`; this one is known from now on.
@@ -193,11 +243,14 @@ impl Replica {
     /// Empties the prefix cache; see [`Scheduler::reset_prefix_cache`].
     pub(super) fn reset_prefix_cache(
         &mut self,
+        now: SimTime,
         reset_running_requests: bool,
         reset_external: bool,
         preempted: &mut Vec<u64>,
     ) -> bool {
-        self.scheduler.reset_prefix_cache(reset_running_requests, reset_external, preempted)
+        let done = self.scheduler.reset_prefix_cache(reset_running_requests, reset_external, preempted);
+        self.note_kv_usage(now);
+        done
     }
 
     /// One turn of the engine's loop: plans a step if there is work and room in the queue.
@@ -240,6 +293,7 @@ impl Replica {
         let mut batch = self.spare.pop().unwrap_or_default();
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         self.scheduler.schedule(&mut batch.output);
+        self.note_kv_usage(now);
         batch.record = StepRecord {
             index: self.num_steps,
             scheduled_at: now,
@@ -309,23 +363,46 @@ impl Replica {
         );
         self.draft(&batch.output);
         for output in &self.outputs.outputs {
+            let Some(live) = &mut self.live[output.slot.index()] else { continue };
             // They come with the first output.
-            if let Some(stats) = output.prefill_stats
-                && let Some(live) = &mut self.live[output.slot.index()]
-            {
+            if let Some(stats) = output.prefill_stats {
                 live.first_token = Some(now);
                 live.num_local_cached_tokens = stats.num_local_cached_tokens;
                 live.num_external_cached_tokens = stats.num_external_cached_tokens;
             }
+            let num_new_tokens = self.outputs.tokens(output).len() as u32;
+            let num_tokens = match output.finish_reason {
+                Some(_) => self
+                    .outputs
+                    .finished
+                    .iter()
+                    .find(|finished| finished.id == output.id)
+                    .map(FinishedRequest::num_output_tokens),
+                None => self.scheduler.request(output.slot, output.id).map(Request::num_output_tokens),
+            };
+            if let Some(num_tokens) = num_tokens.filter(|_| num_new_tokens > 0) {
+                live.output_steps.push(self.num_computing_steps, num_new_tokens, num_tokens);
+            }
         }
+        self.num_computing_steps += u64::from(batch.output.total_num_scheduled_tokens > 0);
+        self.note_kv_usage(now);
         self.finish_step(now, &mut batch, observer);
         for finished in &self.outputs.finished {
             let Some(live) = self.live[finished.slot.index()].take() else { continue };
             ended.push(live.spec.index);
-            observer.on_request(&request_record(&live, finished, now));
+            let record = request_record(&live, finished, true, now);
+            observer.on_output_steps(&record, live.output_steps.spans());
+            observer.on_request(&record);
         }
         self.spare.push(batch);
         Next::Iterate(now)
+    }
+
+    /// The number of blocks in use may have changed.
+    fn note_kv_usage(&mut self, now: SimTime) {
+        let pool = self.scheduler.kv_cache_manager().block_pool();
+        let used_blocks = pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks();
+        self.kv_usage.set(now, used_blocks);
     }
 
     /// With sync scheduling the drafts for the next step are known after this one.
@@ -347,6 +424,7 @@ impl Replica {
         batch.record.num_running = counts.running;
         batch.record.num_waiting = counts.waiting + counts.skipped_waiting;
         batch.record.num_free_blocks = pool.get_num_free_blocks();
+        (batch.record.used_block_ns, batch.record.peak_used_blocks) = self.kv_usage.take();
         batch.record.prefix_cache = self.outputs.prefix_cache_stats;
         batch.record.connector_prefix_cache = self.outputs.connector_prefix_cache_stats;
         batch.record.spec_decoding = self.outputs.spec_decoding_stats.unwrap_or_default();
@@ -401,24 +479,30 @@ impl Live {
     }
 }
 
-fn request_record(live: &Live, finished: &FinishedRequest, now: SimTime) -> RequestRecord {
+fn request_record(
+    live: &Live,
+    finished: &FinishedRequest,
+    was_admitted: bool,
+    now: SimTime,
+) -> RequestRecord {
     RequestRecord {
         index: live.spec.index,
         tenant: live.spec.tenant,
         session: live.spec.session,
         turn: live.spec.turn,
         arrival: live.spec.arrival,
-        first_scheduled: live.first_scheduled.unwrap_or(now),
+        first_scheduled: live.first_scheduled,
         first_token: live.first_token,
         finished: now,
         num_prompt_tokens: finished.num_prompt_tokens,
         num_output_tokens: finished.num_output_tokens(),
+        was_admitted,
         num_local_cached_tokens: live.num_local_cached_tokens,
         num_external_cached_tokens: live.num_external_cached_tokens,
         num_preemptions: finished.num_preemptions,
         finish_reason: finished.status.finish_reason().unwrap_or(FinishReason::Length),
         skip_reading_prefix_cache: live.spec.skip_reading_prefix_cache,
-        is_longer_than_a_hit: live.spec.is_longer_than_a_hit,
-        shares_first_block: live.spec.shares_first_block,
+        is_long_enough_to_hit: live.spec.is_long_enough_to_hit,
+        shares_shortest_hit: live.spec.shares_shortest_hit,
     }
 }

@@ -9,7 +9,7 @@ use super::observer::Observer;
 use super::replica::{Next, Replica};
 use crate::engine::scheduler::RequestError;
 use crate::units::SimTime;
-use crate::workload::{Workload, WorkloadError};
+use crate::workload::{Workload, WorkloadError, WorkloadNotes};
 
 /// Why a simulation cannot go on.
 #[derive(Debug, Error)]
@@ -100,9 +100,19 @@ impl Simulation {
         &self.replica
     }
 
+    /// See [`Workload::progress`].
+    pub fn progress(&self) -> Option<f64> {
+        self.workload.progress()
+    }
+
     /// The workload's names of tenants.
     pub fn tenants(&self) -> &[String] {
         self.workload.tenants()
+    }
+
+    /// What the workload says of where its requests come from, so far.
+    pub fn workload_notes(&self) -> WorkloadNotes {
+        self.workload.notes()
     }
 
     /// Takes one event; false when there is none left.
@@ -161,6 +171,12 @@ impl Simulation {
                 }
                 self.plan(next);
             }
+            Event::Abort { slot, index } => {
+                if self.replica.abort(at, slot, index, observer) {
+                    self.workload.aborted(index, at);
+                    self.wake();
+                }
+            }
             Event::Action(index) => self.act(index, observer),
             Event::Iterate if self.iterate_at == Some(at) => {
                 self.iterate_at = None;
@@ -202,11 +218,15 @@ impl Simulation {
         if let Some(arrival) = self.workload.next()? {
             let index = arrival.request.index;
             let trace_line = arrival.request.trace_line;
-            self.replica.add_request(arrival).map_err(|source| SimulationError::Request {
+            let patience = arrival.request.patience;
+            let slot = self.replica.add_request(arrival).map_err(|source| SimulationError::Request {
                 index,
                 trace_line,
                 source,
             })?;
+            if let Some(patience) = patience {
+                self.events.push(self.now + patience.lasts, Event::Abort { slot, index });
+            }
             self.wake();
         }
         Ok(())
@@ -216,8 +236,12 @@ impl Simulation {
         match self.actions[index].kind {
             ActionKind::ResetPrefixCache { reset_running_requests, reset_external } => {
                 let mut preempted = Vec::new();
-                let done =
-                    self.replica.reset_prefix_cache(reset_running_requests, reset_external, &mut preempted);
+                let done = self.replica.reset_prefix_cache(
+                    self.now,
+                    reset_running_requests,
+                    reset_external,
+                    &mut preempted,
+                );
                 observer.on_reset(self.now, done, preempted.len() as u32);
                 self.wake();
             }

@@ -1,21 +1,27 @@
 use super::*;
 use crate::cost::{ConstantCost, CostModel};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
-use crate::engine::connector::{EvictionOrder, KvConnector, TierConfig, TierKind, TieredConnector};
+use crate::engine::connector::{
+    EvictionOrder, KvConnector, TierConfig, TierGroup, TierKind, TieredConnector,
+};
 use crate::engine::hash::RequestBlockHasher;
-use crate::engine::kv_cache::BlockEviction;
+use crate::engine::kv_cache::{BlockEviction, KvCacheSpec};
 use crate::engine::scheduler::Scheduler;
 use crate::engine::{EngineConfig, FinishReason};
 use crate::prompt::{PromptExtras, TokenRuns};
 use crate::units::SimTime;
-use crate::workload::{Arrival, RequestSpec, Workload, WorkloadError};
+use crate::workload::{Arrival, Patience, RequestSpec, Workload, WorkloadError};
 
 /// Requests at given times, in order.
-struct Listed(std::collections::VecDeque<Arrival>);
+pub(super) struct Listed(std::collections::VecDeque<Arrival>);
 
 impl Listed {
     /// Of (arrival in ns, first token id, prompt tokens, output tokens).
-    fn boxed(requests: &[(u64, u64, u32, u32)]) -> Box<dyn Workload> {
+    pub fn boxed(requests: &[(u64, u64, u32, u32)]) -> Box<dyn Workload> {
+        Box::new(Self::of(requests))
+    }
+
+    fn of(requests: &[(u64, u64, u32, u32)]) -> Self {
         let arrival = |(index, &(at, first, prompt, output)): (usize, &(u64, u64, u32, u32))| Arrival {
             at: SimTime(at),
             request: RequestSpec {
@@ -32,7 +38,18 @@ impl Listed {
                 trace_line: Some(index as u64 + 1),
             },
         };
-        Box::new(Self(requests.iter().enumerate().map(arrival).collect()))
+        Self(requests.iter().enumerate().map(arrival).collect())
+    }
+
+    /// The same with the patience of each client.
+    pub fn impatient(requests: &[(u64, u64, u32, u32, Option<Patience>)]) -> Box<dyn Workload> {
+        let plain: Vec<_> =
+            requests.iter().map(|&(at, first, prompt, output, _)| (at, first, prompt, output)).collect();
+        let mut listed = Self::of(&plain);
+        for (arrival, request) in listed.0.iter_mut().zip(requests) {
+            arrival.request.patience = request.4;
+        }
+        Box::new(listed)
     }
 }
 
@@ -50,9 +67,12 @@ impl Workload for Listed {
 }
 
 #[derive(Default)]
-struct Seen {
-    requests: Vec<RequestRecord>,
-    steps: Vec<StepRecord>,
+pub(super) struct Seen {
+    pub requests: Vec<RequestRecord>,
+    pub steps: Vec<StepRecord>,
+    has_drafts: bool,
+    /// Steps without output between two with output, for one request.
+    num_pauses: usize,
     evictions: usize,
     resets: Vec<(u64, bool, u32)>,
 }
@@ -60,6 +80,24 @@ struct Seen {
 impl Observer for Seen {
     fn on_step(&mut self, step: &StepRecord) {
         self.steps.push(*step);
+    }
+    fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
+        if request.finish_reason == FinishReason::Abort {
+            return;
+        }
+        // The first and the last output are those of the request; each step brought at least a token.
+        let computing = || self.steps.iter().filter(|step| step.num_scheduled_requests > 0);
+        let end = |step: u64| computing().nth(step as usize).unwrap().finished_at;
+        assert_eq!(request.first_token, Some(end(spans[0].first)));
+        assert_eq!(request.finished, end(spans[spans.len() - 1].last));
+        let num_outputs: u64 = spans.iter().map(|span| span.last + 1 - span.first).sum();
+        assert!(num_outputs <= u64::from(request.num_output_tokens));
+        if self.has_drafts {
+            return;
+        }
+        assert_eq!(num_outputs, u64::from(request.num_output_tokens));
+        assert!(spans.windows(2).all(|pair| pair[0].last + 1 < pair[1].first));
+        self.num_pauses += spans.len() - 1;
     }
     fn on_request(&mut self, request: &RequestRecord) {
         self.requests.push(*request);
@@ -73,7 +111,7 @@ impl Observer for Seen {
     }
 }
 
-fn config() -> EngineConfig {
+pub(super) fn config() -> EngineConfig {
     EngineConfig {
         async_scheduling: false,
         num_gpu_blocks: 20,
@@ -84,7 +122,11 @@ fn config() -> EngineConfig {
     }
 }
 
-fn replica(config: EngineConfig, transfers: Option<Transfers>, drafts: Option<DraftAcceptance>) -> Replica {
+pub(super) fn replica(
+    config: EngineConfig,
+    transfers: Option<Transfers>,
+    drafts: Option<DraftAcceptance>,
+) -> Replica {
     let hasher = RequestBlockHasher::identity(16, config.num_hash_lookahead_tokens());
     let connector =
         transfers.as_ref().map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
@@ -93,8 +135,8 @@ fn replica(config: EngineConfig, transfers: Option<Transfers>, drafts: Option<Dr
     Replica::new(ReplicaConfig { scheduler, cost, transfers, drafts })
 }
 
-fn run(workload: Box<dyn Workload>, replica: Replica, actions: Vec<Action>) -> Seen {
-    let mut seen = Seen::default();
+pub(super) fn run(workload: Box<dyn Workload>, replica: Replica, actions: Vec<Action>) -> Seen {
+    let mut seen = Seen { has_drafts: replica.scheduler().config().speculative.is_some(), ..Seen::default() };
     Simulation::new(workload, replica, actions).run(&mut seen).unwrap();
     seen
 }
@@ -104,7 +146,7 @@ fn a_step_follows_the_other_and_takes_what_the_cost_model_says() {
     // 40 prompt tokens: one step of 1,000 + 400 ns; then one token a step, 1,010 ns each.
     let seen = run(Listed::boxed(&[(500, 0, 40, 3)]), replica(config(), None, None), Vec::new());
     let request = seen.requests[0];
-    assert_eq!(request.first_scheduled, SimTime(500));
+    assert_eq!(request.first_scheduled, Some(SimTime(500)));
     assert_eq!(request.first_token, Some(SimTime(1_900)));
     assert_eq!(request.finished, SimTime(1_900 + 2 * 1_010));
     assert_eq!((request.num_prompt_tokens, request.num_output_tokens), (40, 3));
@@ -172,7 +214,7 @@ fn accepted_drafts_save_steps_and_change_no_output() {
 fn a_host_tier_brings_back_what_the_gpu_evicted() {
     let tiers = [TierConfig { kind: TierKind::Host, capacity_blocks: 100, eviction: EvictionOrder::Lru }];
     let link = Link { latency: SimTime(7_000), read_bytes_per_s: 1e9, write_bytes_per_s: 1e9 };
-    let connector = TieredConnector::new(16, &tiers);
+    let connector = TieredConnector::new(16, &[TierGroup { block_size: 16, sliding_window: None }], &tiers);
     let transfers = Transfers::new(connector.clone(), vec![link], 1_000);
     let config = EngineConfig { kv_connector: Some(KvLoadFailurePolicy::Recompute), ..config() };
     // The second request needs 16 of the 19 blocks, so it evicts the first one's prompt.
@@ -185,8 +227,40 @@ fn a_host_tier_brings_back_what_the_gpu_evicted() {
     let loaded = last.num_external_cached_tokens;
     assert!(loaded > 0 && last.num_local_cached_tokens + loaded == 64);
     let load_ns = 7_000 + u64::from(loaded / 16) * 1_000;
-    assert_eq!(last.first_scheduled, SimTime(400_000 + load_ns));
+    assert_eq!(last.first_scheduled, Some(SimTime(400_000 + load_ns)));
     assert_eq!(connector.stats()[0].1.hit_tokens, u64::from(loaded));
+}
+
+#[test]
+fn a_window_loads_no_more_than_its_end_from_a_tier() {
+    let tiers = [TierConfig { kind: TierKind::Host, capacity_blocks: 100, eviction: EvictionOrder::Lru }];
+    let link = Link { latency: SimTime(7_000), read_bytes_per_s: 1e9, write_bytes_per_s: 1e9 };
+    let groups = [None, Some(40)].map(|sliding_window| TierGroup { block_size: 16, sliding_window });
+    let connector = TieredConnector::new(16, &groups, &tiers);
+    let transfers = Transfers::new(connector.clone(), vec![link], 1_000);
+    let config = EngineConfig {
+        kv_connector: Some(KvLoadFailurePolicy::Recompute),
+        kv_cache_groups: vec![
+            KvCacheSpec::full(16),
+            KvCacheSpec::SlidingWindow { block_size: 16, sliding_window: 40 },
+        ],
+        num_gpu_blocks: 60,
+        ..config()
+    };
+    let reset = Action {
+        at: SimTime(200_000),
+        kind: ActionKind::ResetPrefixCache { reset_running_requests: false, reset_external: false },
+    };
+    let requests = [(0, 0, 161, 2), (400_000, 0, 161, 2)];
+    let seen = run(Listed::boxed(&requests), replica(config, Some(transfers), None), vec![reset]);
+    assert_eq!(seen.resets, [(200_000, true, 0)]);
+    let again = seen.requests[1];
+    assert_eq!((again.num_local_cached_tokens, again.num_external_cached_tokens), (0, 160));
+    // Ten blocks of full attention, and of the window the three before token 160.
+    assert_eq!(again.first_scheduled, Some(SimTime(400_000 + 7_000 + 13 * 1_000)));
+    let stats = &connector.stats()[0].1;
+    // All blocks of both groups were full at some time; the second request adds nothing.
+    assert_eq!((stats.held_blocks, stats.written_blocks, stats.hit_tokens), (20, 20, 160));
 }
 
 #[test]
@@ -225,4 +299,20 @@ fn stepping_and_running_agree() {
         end += SimTime(777);
     }
     assert_eq!((seen.requests, seen.steps), (whole.requests, whole.steps));
+}
+
+#[test]
+fn output_under_pressure_comes_at_the_steps_that_are_told() {
+    // 19 blocks of 16 tokens for requests of up to 9: they preempt each other, and prefills of
+    // others spend the budget of 64.
+    let requests: Vec<_> = (0..40_u64)
+        .map(|i| (i * 3_000, i * 1_000, 20 + (i as u32 * 37) % 70, 10 + (i as u32 * 11) % 50))
+        .collect();
+    for async_scheduling in [false, true] {
+        let config = EngineConfig { async_scheduling, ..config() };
+        let seen = run(Listed::boxed(&requests), replica(config, None, None), Vec::new());
+        assert_eq!(seen.requests.len(), 40);
+        assert!(seen.requests.iter().map(|request| request.num_preemptions).sum::<u32>() > 5);
+        assert!(seen.num_pauses > 5);
+    }
 }

@@ -144,14 +144,23 @@ fn push_mm_keys<'a>(
     index
 }
 
-/// SHA-256 of the little-endian float32 values of those rows of `start..end` that exist: past the
-/// prompt that is the SHA-256 of nothing.
+/// SHA-256 of the little-endian values of those rows of `start..end` that exist: past the prompt that
+/// is the SHA-256 of nothing.
 fn prompt_embeds_digest(embeds: &PromptEmbeds, start: u32, end: u32) -> [u8; 32] {
     let mut sha256 = Sha256::new();
-    for row in start..end.min(embeds.num_tokens) {
-        let first = i128::from(embeds.start) + i128::from(row) * i128::from(embeds.dim);
-        for element in first..first + i128::from(embeds.dim) {
-            sha256.update((element as f32).to_le_bytes());
+    match embeds {
+        PromptEmbeds::Counting { num_tokens, dim, start: first_element } => {
+            for row in start..end.min(*num_tokens) {
+                let first = i128::from(*first_element) + i128::from(row) * i128::from(*dim);
+                for element in first..first + i128::from(*dim) {
+                    sha256.update((element as f32).to_le_bytes());
+                }
+            }
+        }
+        PromptEmbeds::OfTokens(tokens) => {
+            for id in tokens.ids(start, end.min(tokens.len())) {
+                sha256.update(id.to_le_bytes());
+            }
         }
     }
     sha256.finalize().into()
@@ -176,7 +185,7 @@ mod tests {
             lora: Some(LoraRequest { name: "alpha".into(), id: 1, path: "/a".into() }),
             mm: vec![item("img", 2, 3)],
             cache_salt: Some("tenant".into()),
-            prompt_embeds: Some(PromptEmbeds { num_tokens: 4, dim: 2, start: 0 }),
+            prompt_embeds: Some(PromptEmbeds::Counting { num_tokens: 4, dim: 2, start: 0 }),
         };
         let mut keys = Vec::new();
         generate_block_hash_extra_keys(&extras, 0, 4, 0, &mut keys);

@@ -18,6 +18,15 @@ struct SpecGroup {
     use_eagle: bool,
 }
 
+/// The shortest prompt that can hit anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortestHit {
+    /// Tokens at its begin that must be in the cache.
+    pub matching_tokens: u32,
+    /// Its length.
+    pub prompt_tokens: u32,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct KvCacheCoordinator {
     pub block_pool: BlockPool,
@@ -77,6 +86,18 @@ impl KvCacheCoordinator {
 
     pub fn cache_hit_alignment_tokens(&self) -> u32 {
         if self.enable_partial_hash_hits { self.hash_block_size } else { self.scheduler_block_size }
+    }
+
+    /// What a prompt needs for any hit. EAGLE matches past the hit and drops that; a prompt's last
+    /// token is always computed, but in several groups it may be matched.
+    pub fn shortest_hit(&self) -> ShortestHit {
+        let hit_tokens = self.cache_hit_alignment_tokens();
+        let dropping = self.attention_groups.iter().filter(|group| group.use_eagle && !group.spec.is_mamba());
+        let matching_tokens =
+            hit_tokens + dropping.map(|group| self.eagle_proof_margin(group)).max().unwrap_or(0);
+        let prompt_tokens =
+            if self.is_hybrid() { matching_tokens.max(hit_tokens + 1) } else { matching_tokens + 1 };
+        ShortestHit { matching_tokens, prompt_tokens }
     }
 
     pub fn ensure_slot(&mut self, slot: RequestSlot) {

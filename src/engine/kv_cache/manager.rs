@@ -2,7 +2,7 @@
 
 use super::block::BlockId;
 use super::block_pool::BlockPool;
-use super::coordinator::KvCacheCoordinator;
+use super::coordinator::{KvCacheCoordinator, ShortestHit};
 use super::single_type::NeededTokens;
 use crate::engine::config::EngineConfig;
 use crate::engine::kv_events::KvCacheEvent;
@@ -95,9 +95,9 @@ impl KvCacheManager {
         self.coordinator.enable_partial_hash_hits
     }
 
-    /// Hits are multiples of so many tokens.
-    pub fn cache_hit_alignment_tokens(&self) -> u32 {
-        self.coordinator.cache_hit_alignment_tokens()
+    /// The shortest prompt that can hit anything.
+    pub fn shortest_hit(&self) -> ShortestHit {
+        self.coordinator.shortest_hit()
     }
 
     pub fn num_groups(&self) -> usize {

@@ -13,6 +13,7 @@ mod spec;
 
 pub use block::{BlockId, NULL_BLOCK};
 pub use block_pool::{BlockPool, PoolChange};
+pub use coordinator::ShortestHit;
 pub use manager::{AllocateSlots, KvCacheManager, PrefixCacheHit};
 pub use residency::{BlockEviction, Residency};
 pub(in crate::engine) use single_type::get_mamba_prefill_checkpoint_position;

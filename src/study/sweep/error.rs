@@ -7,18 +7,19 @@ use thiserror::Error;
 
 use crate::report::ReportError;
 use crate::scenario::ScenarioError;
+use crate::text_file::TextFileError;
 
 #[derive(Debug, Error)]
 pub enum SweepError {
     /// The sweep's file or its scenario.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
+    #[error(transparent)]
+    Text(#[from] TextFileError),
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("{trace}: {source}", trace = path.display())]
-    Trace { path: PathBuf, source: crate::workload::WorkloadError },
     #[error("no point of the sweep can run; the first:\n{first}")]
     NoPoint { first: ScenarioError },
     #[error("--set {set}: the sweep varies `{field}`; leave one of them out")]

@@ -1,6 +1,6 @@
 //! From a sweep's file to scenarios that can run.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -11,7 +11,8 @@ use super::plan::{Plan, PlannedPoint};
 use super::points::Point;
 use crate::report::{HEADLINES, TraceInfo};
 use crate::scenario::{ErrorKind, Scenario, Source, Template};
-use crate::workload::trace::{ReadOptions, SharedTrace, SharedTraces};
+use crate::text_file::read_text;
+use crate::workload::trace::SharedTraces;
 
 /// What the command line changes in all points.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,8 @@ pub struct Overrides {
     pub set: Vec<String>,
     /// Replaces the path of a trace workload.
     pub trace: Option<PathBuf>,
+    /// Leaves out rows of a trace workload that cannot be read.
+    pub skip_bad_rows: bool,
 }
 
 /// A sweep that has been understood: nothing has run, and nothing typed is in doubt.
@@ -38,7 +41,7 @@ impl Sweep {
     /// # Errors
     /// What was typed cannot be read, a trace cannot, or no point could start.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, SweepError> {
-        let text = std::fs::read_to_string(path).map_err(SweepError::read(path))?;
+        let text = read_text(path)?;
         let file = SweepFile::parse(&text, path).map_err(|error| error.in_file(path))?;
         let template = template(path, &file, overrides)?;
         let points = scenarios(&template, &file.points)?;
@@ -51,16 +54,21 @@ impl Sweep {
 /// The scenario with what is set for all points.
 fn template(path: &Path, file: &SweepFile, overrides: &Overrides) -> Result<Template, SweepError> {
     let scenario_path = path.parent().unwrap_or(Path::new("")).join(&file.scenario);
-    let text = std::fs::read_to_string(&scenario_path).map_err(SweepError::read(&scenario_path))?;
+    let text = read_text(&scenario_path)?;
     let mut template = Template::read(Source {
         path: scenario_path,
         text,
         overrides: Vec::new(),
         seed: None,
         trace: overrides.trace.clone(),
+        // As a field, which the plan tells of.
+        skip_bad_rows: false,
     })?;
     for (field, value) in &file.set {
         template.set(field, value.clone())?;
+    }
+    if overrides.skip_bad_rows {
+        template.apply_override("workload.trace.skip_bad_rows=true")?;
     }
     // The command line has the last word.
     for text in &overrides.set {
@@ -96,25 +104,17 @@ fn scenarios(template: &Template, points: &[Point]) -> Result<Vec<Result<Scenari
 
 type Traces = (BTreeMap<PathBuf, TraceInfo>, SharedTraces);
 
-/// Reads each trace once, as far as any point wants it.
+/// Reads each trace once.
 fn read_traces(points: &[Result<Scenario, String>]) -> Result<Traces, SweepError> {
-    let mut wanted: HashMap<(PathBuf, ReadOptions), (&Scenario, u64)> = HashMap::new();
-    let mut infos = BTreeMap::new();
-    for scenario in points.iter().flatten() {
-        let Some((path, config)) = scenario.trace()? else { continue };
-        let max_requests = config.max_requests.unwrap_or(u64::MAX);
-        let most = &mut wanted.entry((path, config.read_options())).or_insert((scenario, 0)).1;
-        *most = max_requests.max(*most);
-    }
     let mut traces = SharedTraces::default();
-    for ((path, options), (scenario, max_requests)) in wanted {
-        let input = scenario.open_trace(&path)?;
-        if !infos.contains_key(&path) {
-            infos.insert(path.clone(), TraceInfo::of(&path).map_err(SweepError::read(&path))?);
+    for scenario in points.iter().flatten() {
+        scenario.read_traces(&mut traces)?;
+    }
+    let mut infos = BTreeMap::new();
+    for path in traces.paths() {
+        if !infos.contains_key(path) {
+            infos.insert(path.to_owned(), TraceInfo::of(path).map_err(SweepError::read(path))?);
         }
-        let trace = SharedTrace::read(input, &options, max_requests)
-            .map_err(|source| SweepError::Trace { path: path.clone(), source })?;
-        traces.insert(path, options, trace);
     }
     Ok((infos, traces))
 }

@@ -132,15 +132,19 @@ impl Sweep {
         };
         let trace = scenario.trace_path()?.and_then(|path| self.trace_infos.get(&path).cloned());
         let trace_name = trace.as_ref().map(|trace| trace.file_name.clone());
-        let info = scenario.run_info(simulation.tenants(), trace);
+        let info = scenario.run_info(&simulation, trace);
         let summary = match report {
             Some(folder) => {
                 let mut report = RunReport::create(folder, info)?;
-                simulation.run(&mut report).map(|()| report.finish(&simulation.replica().tier_stats()))
+                simulation
+                    .run(&mut report)
+                    .map(|()| report.finish(&simulation.replica().tier_stats(), simulation.workload_notes()))
             }
             None => {
                 let mut figures = RunFigures::new(info);
-                simulation.run(&mut figures).map(|()| Ok(figures.finish(&simulation.replica().tier_stats())))
+                simulation.run(&mut figures).map(|()| {
+                    Ok(figures.finish(&simulation.replica().tier_stats(), simulation.workload_notes()))
+                })
             }
         };
         Ok(match summary {

@@ -46,6 +46,7 @@ impl Head {
         match self {
             Self::Object(fields) => format!("a JSON object with {}", names(fields)),
             Self::List(fields) => format!("a JSON list of objects with {}", names(fields)),
+            Self::Columns(columns) if columns.iter().all(String::is_empty) => "nothing".to_owned(),
             Self::Columns(columns) => format!("a line with {}", names(columns)),
         }
     }

@@ -3,10 +3,14 @@
 use std::io::{self, BufRead, Read};
 
 use super::decompress::decompress;
+use super::head::Head;
 use super::shared::SharedTrace;
 use crate::workload::WorkloadError;
 
 const BUFFER_BYTES: usize = 256 * 1024;
+
+/// The names that tell a format must lie within so many bytes.
+const HEAD_BYTES: usize = 64 * 1024;
 
 /// Longer lines are refused, so that a file without line ends cannot fill the memory.
 const MAX_LINE_BYTES: usize = 256 * 1024 * 1024;
@@ -58,6 +62,12 @@ impl TraceInput {
         self.shared.as_ref()
     }
 
+    /// What the content begins with.
+    pub(super) fn head(&mut self) -> Result<Head, WorkloadError> {
+        let bytes = self.peek(HEAD_BYTES).map_err(|source| WorkloadError::Read { line: 1, source })?;
+        Ok(Head::of(bytes))
+    }
+
     /// The next `len` bytes, or what is left if that is less. `len` is at most the buffer's size.
     pub(super) fn peek(&mut self, len: usize) -> io::Result<&[u8]> {
         while self.end - self.start < len && self.read_more()? > 0 {}
@@ -89,12 +99,9 @@ impl TraceInput {
             }
             searched = self.end - self.start;
             if searched >= MAX_LINE_BYTES {
-                return Err(WorkloadError::Row {
-                    line,
-                    field: None,
-                    found: "a line that does not end".into(),
-                    expected: "a row of less than 256 MiB".into(),
-                });
+                // Nothing to go on from.
+                let source = io::Error::new(io::ErrorKind::InvalidData, "a line of more than 256 MiB");
+                return Err(WorkloadError::Read { line, source });
             }
             if self.read_more().map_err(|source| WorkloadError::Read { line, source })? == 0 {
                 let (start, end) = (self.start, self.end);
@@ -105,8 +112,20 @@ impl TraceInput {
         }
     }
 
+    /// What has been read and not consumed.
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Consumes bytes that have been read.
+    pub(super) fn take_bytes(&mut self, len: usize) -> &[u8] {
+        let start = self.start;
+        self.start += len;
+        &self.buffer[start..self.start]
+    }
+
     /// Reads behind what is there; 0 at the end of the source.
-    fn read_more(&mut self) -> io::Result<usize> {
+    pub(super) fn read_more(&mut self) -> io::Result<usize> {
         if self.end == self.buffer.len() {
             if self.start > 0 {
                 self.buffer.copy_within(self.start..self.end, 0);

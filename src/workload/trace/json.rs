@@ -109,8 +109,45 @@ impl<'a> Json<'a> {
     /// else comes next.
     #[inline]
     pub fn u64(&mut self) -> Option<u64> {
+        self.u64_within(0, u64::MAX)
+    }
+
+    /// Reads a whole number from `min` to `max`; `None`, and the place stays, if something else comes
+    /// next.
+    #[inline]
+    pub fn u64_within(&mut self, min: u64, max: u64) -> Option<u64> {
         self.peek()?;
-        let digits = &self.text[self.at..];
+        let (value, end) = self.scan_u64(self.at)?;
+        if value < min || value > max {
+            return None;
+        }
+        self.at = end;
+        Some(value)
+    }
+
+    /// Reads a list of two whole numbers; `None`, and the place stays, if something else comes next.
+    #[inline]
+    pub fn pair(&mut self) -> Option<(u64, u64)> {
+        let mut ahead = Self { text: self.text, at: self.at, depth: 0 };
+        if !ahead.take(b'[') {
+            return None;
+        }
+        let first = ahead.u64()?;
+        if !ahead.take(b',') {
+            return None;
+        }
+        let second = ahead.u64()?;
+        if !ahead.take(b']') {
+            return None;
+        }
+        self.at = ahead.at;
+        Some((first, second))
+    }
+
+    /// The whole number that begins at a place, and where it ends.
+    #[inline]
+    fn scan_u64(&self, start: usize) -> Option<(u64, usize)> {
+        let digits = &self.text[start..];
         let mut value = 0_u64;
         let mut len = 0;
         while let Some(digit) = digits.get(len).map(|byte| byte.wrapping_sub(b'0'))
@@ -128,11 +165,7 @@ impl<'a> Json<'a> {
             Some(b'.' | b'e' | b'E') => false,
             _ => len == 1 || (len > 1 && digits[0] != b'0'),
         };
-        if !is_whole {
-            return None;
-        }
-        self.at += len;
-        Some(value)
+        is_whole.then_some((value, start + len))
     }
 
     /// Reads a number and returns its text; `None`, and the place stays, if something else comes next.
@@ -196,8 +229,23 @@ impl<'a> Json<'a> {
     }
 
     /// Steps over a string whose quote comes next: its content, and whether that has escapes.
+    #[inline]
     fn raw_string(&mut self) -> Result<(&'a [u8], bool), Mistake> {
+        // Names are short: looking at each byte is faster than to prepare a search.
+        const SHORT: usize = 24;
         let start = self.at + 1;
+        let rest = self.text.get(start..).unwrap_or_default();
+        let plain =
+            rest.iter().take(SHORT).take_while(|&&byte| byte >= b' ' && byte != b'"' && byte != b'\\');
+        let len = plain.count();
+        if rest.get(len) == Some(&b'"') {
+            self.at = start + len + 1;
+            return Ok((&rest[..len], false));
+        }
+        self.raw_long_string(start)
+    }
+
+    fn raw_long_string(&mut self, start: usize) -> Result<(&'a [u8], bool), Mistake> {
         let mut has_escapes = false;
         let mut end = start;
         loop {
@@ -214,8 +262,8 @@ impl<'a> Json<'a> {
         }
         self.at = end + 1;
         let content = &self.text[start..end];
-        if let Some(control) = content.iter().position(|&byte| byte < b' ') {
-            self.at = start + control;
+        if content.iter().any(|&byte| byte < b' ') {
+            self.at = start + content.iter().position(|&byte| byte < b' ').unwrap_or(0);
             return Err(self.malformed("an escape for a control character"));
         }
         Ok((content, has_escapes))
@@ -242,6 +290,14 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Steps over a value of any kind and returns its text.
+    pub fn raw(&mut self) -> Result<&'a [u8], Mistake> {
+        self.peek();
+        let start = self.at;
+        self.skip()?;
+        Ok(&self.text[start..self.at])
+    }
+
     /// Nothing but white space may be left.
     pub fn end(&mut self) -> Result<(), Mistake> {
         match self.peek() {
@@ -252,6 +308,7 @@ impl<'a> Json<'a> {
 
     /// A mistake about the value that comes next, which is not what was `expected`; or about the
     /// JSON, if that is no value.
+    #[cold]
     pub fn unexpected(&mut self, expected: impl Into<String>) -> Mistake {
         let start = self.at;
         let found = match self.peek() {
@@ -259,24 +316,32 @@ impl<'a> Json<'a> {
             Some(b'[') => "a list".to_owned(),
             Some(b'"') => match self.string() {
                 Ok(text) => shortened(&text),
-                Err(mistake) => return Mistake { expected: expected.into(), ..mistake },
+                Err(mistake) => return mistake.expecting(expected),
             },
             _ => match self.skip() {
                 Ok(()) => {
                     let text = String::from_utf8_lossy(&self.text[start..self.at]);
                     format!("`{}`", text.trim())
                 }
-                Err(mistake) => return Mistake { expected: expected.into(), ..mistake },
+                Err(mistake) => return mistake.expecting(expected),
             },
         };
         Mistake::new(found, expected)
     }
 
+    #[cold]
     fn malformed(&mut self, wanted: &str) -> Mistake {
         let column = self.at + 1;
         let found = match self.text.get(self.at) {
             None => format!("a row that ends at column {column}, where {wanted} should be"),
-            Some(_) => format!("invalid JSON at column {column}, where {wanted} should be"),
+            // No JSON, or no text at all.
+            Some(_) => match std::str::from_utf8(&self.text[self.at..]) {
+                Err(error) if error.valid_up_to() == 0 => {
+                    let found = format!("bytes that are not UTF-8 at column {column}");
+                    return Mistake::new(found, "UTF-8 text");
+                }
+                _ => format!("invalid JSON at column {column}, where {wanted} should be"),
+            },
         };
         Mistake::new(found, "valid JSON")
     }
@@ -293,5 +358,119 @@ fn shortened(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}...", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reads a whole text with this reader into what serde_json makes of it.
+    fn value(json: &mut Json<'_>) -> Result<serde_json::Value, Mistake> {
+        use serde_json::Value;
+        Ok(match json.peek() {
+            Some(b'{') => {
+                let mut map = serde_json::Map::new();
+                json.object(|json, name| {
+                    map.insert(name.to_owned(), value(json)?);
+                    Ok(())
+                })?;
+                Value::Object(map)
+            }
+            Some(b'[') => {
+                let mut list = Vec::new();
+                json.list(|json| {
+                    list.push(value(json)?);
+                    Ok(())
+                })?;
+                Value::Array(list)
+            }
+            Some(b'"') => json.string()?.into_owned().into(),
+            _ if json.null() => Value::Null,
+            _ => match json.bool() {
+                Some(value) => value.into(),
+                None => match json.u64() {
+                    Some(number) => number.into(),
+                    None => match json.number() {
+                        Some(text) => serde_json::from_str(text).unwrap(),
+                        None => return Err(json.unexpected("a value")),
+                    },
+                },
+            },
+        })
+    }
+
+    fn parse(text: &[u8]) -> Option<serde_json::Value> {
+        let mut json = Json::new(text);
+        let value = value(&mut json).ok()?;
+        json.end().ok().map(|()| value)
+    }
+
+    #[test]
+    fn it_accepts_what_serde_json_accepts() {
+        for text in [
+            "0",
+            "-0",
+            "10",
+            "01",
+            "1.",
+            ".5",
+            "1.5e+3",
+            "1e",
+            "-",
+            "18446744073709551615",
+            "18446744073709551616",
+            "\"\"",
+            "\"a\\u00e9\\n\\ud83d\\ude00\"",
+            "\"\\x\"",
+            "\"\\ud83d\"",
+            "\"\u{1}\"",
+            "\"unfinished",
+            "\"\\\"",
+            "[]",
+            "[ ]",
+            "[1,]",
+            "[1 2]",
+            "[1, [2, {}]]",
+            "{}",
+            "{\"a\" : 1}",
+            "{\"a\": 1,}",
+            "{a: 1}",
+            "{\"a\" 1}",
+            "true",
+            "tru",
+            "null",
+            "nul",
+            "NaN",
+            "Infinity",
+            "",
+            " ",
+            "1 1",
+            "{\"a\": 1}}",
+            "\u{feff}1",
+            "'a'",
+        ] {
+            assert_eq!(parse(text.as_bytes()), serde_json::from_str(text).ok(), "{text}");
+        }
+        assert_eq!(parse(b"\"\xff\""), None);
+        assert_eq!(parse("[".repeat(100_000).as_bytes()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn texts_like_json_are_read_as_serde_json_reads_them(text in "[\\[\\]{}:, \n\"\\\\abu0-9.eE+-]{0,12}") {
+            let expected = serde_json::from_str::<serde_json::Value>(&text).ok();
+            // serde_json keeps the last of equal names too, but in the first one's place.
+            prop_assert_eq!(parse(text.as_bytes()), expected, "{}", text);
+        }
+
+        #[test]
+        fn skipping_accepts_the_same(text in "[\\[\\]{}:, \"\\\\a0-9.e-]{0,10}") {
+            let mut json = Json::new(text.as_bytes());
+            let skipped = json.skip().is_ok() && json.end().is_ok();
+            prop_assert_eq!(skipped, serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok(), "{}", text);
+        }
     }
 }

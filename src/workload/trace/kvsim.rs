@@ -1,7 +1,8 @@
 //! kvsim's own format: JSON lines that can say everything that a workload can.
 //!
-//! The first line says what the file is, and may name tenants and repeat what was assumed when it was
-//! made; each line after it is a request:
+//! The first line says what the file is, and may name tenants, repeat what was assumed when it was
+//! made, and say how many tokens a hash id had (`hash_id_tokens`) where prompts were made of these; each
+//! line after it is a request:
 //!
 //! ```text
 //! {"kvsim_trace": 1, "tenants": ["shop"], "notes": ["4 characters a token"]}
@@ -22,7 +23,7 @@
 //! | `cache_salt` | | a text |
 //! | `lora` | | `{"name": ..., "id": ..., "path": ...}` |
 //! | `mm` | tokens | items such as images: `[{"identifier": ..., "offset_tokens": ..., "length_tokens": ...}]` |
-//! | `prompt_embeds` | | `{"num_tokens": ..., "dim": ..., "start": ...}`, see [`PromptEmbeds`] |
+//! | `prompt_embeds` | | `{"tokens": ...}` as in `prompt`, or `{"num_tokens": ..., "dim": ..., "start": ...}`, see [`PromptEmbeds`] |
 //! | `patience` | seconds | `{"lasts_s": ..., "waits_for": "first_token"}` (or `"last_token"`): then it is aborted |
 //!
 //! All but a prompt and an output may be left out. A field that is not in this table is a mistake.
@@ -49,6 +50,9 @@ pub struct KvsimHeader {
     pub tenants: Vec<String>,
     /// What was assumed when the trace was made: sentences for the report.
     pub notes: Vec<String>,
+    /// Where prompts were made of hash ids, the tokens that one stood for: what prompts share is only
+    /// known in whole ids.
+    pub hash_id_tokens: Option<u32>,
 }
 
 pub(super) fn matches(head: &Head) -> bool {
@@ -80,6 +84,10 @@ impl TraceReader for Kvsim {
         &self.header.tenants
     }
 
+    fn hash_id_tokens(&self) -> Option<u32> {
+        self.header.hash_id_tokens
+    }
+
     fn notes(&self) -> Vec<String> {
         self.header.notes.clone()
     }
@@ -95,7 +103,7 @@ fn header_expected() -> String {
 }
 
 fn read_header(text: &[u8]) -> Result<KvsimHeader, Mistake> {
-    let (mut version, mut tenants, mut notes) = (None, None, None);
+    let (mut version, mut tenants, mut notes, mut hash_id_tokens) = (None, None, None, None);
     let mut json = Json::new(text);
     json.object(|json, name| match name {
         "kvsim_trace" => {
@@ -104,11 +112,12 @@ fn read_header(text: &[u8]) -> Result<KvsimHeader, Mistake> {
         }
         "tenants" => set(&mut tenants, "tenants", texts(json)),
         "notes" => set(&mut notes, "notes", texts(json)),
-        name => Err(unknown(name, "kvsim_trace, tenants, notes")),
+        "hash_id_tokens" => set(&mut hash_id_tokens, "hash_id_tokens", length_tokens(json)),
+        name => Err(unknown(name, "kvsim_trace, tenants, notes, hash_id_tokens")),
     })?;
     json.end()?;
     require(version, "kvsim_trace", header_expected())?;
-    Ok(KvsimHeader { tenants: tenants.unwrap_or_default(), notes: notes.unwrap_or_default() })
+    Ok(KvsimHeader { tenants: tenants.unwrap_or_default(), notes: notes.unwrap_or_default(), hash_id_tokens })
 }
 
 const FIELDS: &str = "at_s, think_time_s, prompt, output, prompt_tokens, output_tokens, session, turn, tenant, \
@@ -147,6 +156,12 @@ fn read_request(header: &KvsimHeader, line: u64, text: &[u8]) -> Result<TraceReq
     let output = known_or_length("output", output, output_tokens)?;
     let extras = PromptExtras { lora, mm: mm.unwrap_or_default(), cache_salt: salt, prompt_embeds };
     check_mm(&extras.mm, prompt.len()).map_err(|mistake| mistake.within("mm"))?;
+    if let Some(embeds) = &extras.prompt_embeds
+        && embeds.num_tokens() != prompt.len()
+    {
+        let expected = format!("as many as the prompt has, {}", prompt.len());
+        return Err(Mistake::new(format!("{} tokens", embeds.num_tokens()), expected).within("prompt_embeds"));
+    }
     Ok(TraceRequest {
         think_time,
         extras,
@@ -194,11 +209,19 @@ fn tokens(json: &mut Json<'_>) -> Result<TokenRuns, Mistake> {
     }
     json.list(|json| {
         let start = json.clone();
-        let (first, len) = if json.peek() == Some(b'[') { run(json)? } else { (TOKEN.read(json)?, 1) };
-        let total = u64::from(tokens.len()) + len;
-        if first + len > FIRST_UNKNOWN_TOKEN || total > u64::from(MAX_LENGTH_TOKENS) {
+        let (first, len) = match json.pair() {
+            Some(pair) => pair,
+            None if json.peek() == Some(b'[') => {
+                return Err(json.unexpected("a pair of first id and number of ids"));
+            }
+            None => (TOKEN.read(json)?, 1),
+        };
+        let most = u64::from(MAX_LENGTH_TOKENS - tokens.len());
+        if !(1..=most).contains(&len) || first > FIRST_UNKNOWN_TOKEN - len {
             *json = start;
-            let expected = format!("ids below {FIRST_UNKNOWN_TOKEN}, at most {MAX_LENGTH_TOKENS} in all");
+            let expected = format!(
+                "at least one id, all below {FIRST_UNKNOWN_TOKEN}, at most {MAX_LENGTH_TOKENS} in all"
+            );
             return Err(json.unexpected(expected));
         }
         tokens.push_run(first, len as u32);
@@ -208,26 +231,6 @@ fn tokens(json: &mut Json<'_>) -> Result<TokenRuns, Mistake> {
         return Err(Mistake::new("no tokens", "at least one"));
     }
     Ok(tokens)
-}
-
-fn run(json: &mut Json<'_>) -> Result<(u64, u64), Mistake> {
-    let start = json.clone();
-    let mut pair = [0; 2];
-    let mut len = 0;
-    json.list(|json| {
-        let range = if len == 0 { TOKEN } else { LENGTH_TOKENS };
-        let value = range.read(json)?;
-        if let Some(slot) = pair.get_mut(len) {
-            *slot = value;
-        }
-        len += 1;
-        Ok(())
-    })?;
-    if len != 2 {
-        *json = start;
-        return Err(json.unexpected("a pair of first id and number of ids"));
-    }
-    Ok((pair[0], pair[1]))
 }
 
 fn texts(json: &mut Json<'_>) -> Result<Vec<String>, Mistake> {
@@ -312,8 +315,9 @@ fn check_mm(items: &[MmItem], prompt_tokens: u32) -> Result<(), Mistake> {
 }
 
 fn read_prompt_embeds(json: &mut Json<'_>) -> Result<PromptEmbeds, Mistake> {
-    let (mut num_tokens, mut dim, mut start) = (None, None, None);
+    let (mut known, mut num_tokens, mut dim, mut start) = (None, None, None, None);
     json.object(|json, field| match field {
+        "tokens" => set(&mut known, "prompt_embeds.tokens", tokens(json)),
         "num_tokens" => set(&mut num_tokens, "prompt_embeds.num_tokens", length_tokens(json)),
         "dim" => set(&mut dim, "prompt_embeds.dim", DIM.read(json)),
         "start" => {
@@ -321,9 +325,17 @@ fn read_prompt_embeds(json: &mut Json<'_>) -> Result<PromptEmbeds, Mistake> {
             let value = value.ok_or_else(|| Mistake::new("no whole number", "one of 64 bits"));
             set(&mut start, "prompt_embeds.start", value)
         }
-        field => Err(unknown(field, "num_tokens, dim, start").within("prompt_embeds")),
+        field => Err(unknown(field, "tokens, or num_tokens, dim, start").within("prompt_embeds")),
     })?;
-    Ok(PromptEmbeds {
+    if let (Some(known), None, None, None) = (&known, num_tokens, dim, start) {
+        return Ok(PromptEmbeds::OfTokens(known.clone()));
+    }
+    if known.is_some() {
+        return Err(
+            Mistake::new("both forms", "either tokens, or num_tokens, dim and start").within("prompt_embeds")
+        );
+    }
+    Ok(PromptEmbeds::Counting {
         num_tokens: require(num_tokens, "prompt_embeds.num_tokens", LENGTH_TOKENS)?,
         dim: require(dim, "prompt_embeds.dim", DIM)? as u32,
         start: require(start, "prompt_embeds.start", "a whole number of 64 bits")?,

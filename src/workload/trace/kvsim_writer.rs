@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::kvsim::{KvsimHeader, VERSION};
 use super::{TraceRequest, TraceTokens};
-use crate::prompt::{PromptExtras, TokenRuns};
+use crate::prompt::{PromptEmbeds, PromptExtras, TokenRuns};
 use crate::units::SimTime;
 use crate::workload::WaitsFor;
 
@@ -28,6 +28,10 @@ impl<W: Write> KvsimWriter<W> {
                 list(&mut row, texts, |row, item| text(row, item));
             }
         }
+        if let Some(hash_id_tokens) = header.hash_id_tokens {
+            field(&mut row, "hash_id_tokens");
+            number(&mut row, hash_id_tokens);
+        }
         row.push_str("}\n");
         out.write_all(row.as_bytes())?;
         Ok(Self { out, tenants: header.tenants.clone(), row })
@@ -48,12 +52,20 @@ impl<W: Write> KvsimWriter<W> {
         self.out.write_all(self.row.as_bytes())
     }
 
+    /// Hands on what `out` keeps.
+    ///
+    /// # Errors
+    /// As `out`.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     /// What was written to, flushed.
     ///
     /// # Errors
     /// As `out`.
     pub fn finish(mut self) -> io::Result<W> {
-        self.out.flush()?;
+        self.flush()?;
         Ok(self.out)
     }
 }
@@ -142,12 +154,20 @@ fn write_extras(row: &mut String, extras: &PromptExtras) {
     }
     if let Some(embeds) = &extras.prompt_embeds {
         field(row, "prompt_embeds");
-        row.push_str("{\"num_tokens\": ");
-        number(row, embeds.num_tokens);
-        row.push_str(", \"dim\": ");
-        number(row, embeds.dim);
-        row.push_str(", \"start\": ");
-        number(row, embeds.start);
+        match embeds {
+            PromptEmbeds::Counting { num_tokens, dim, start } => {
+                row.push_str("{\"num_tokens\": ");
+                number(row, *num_tokens);
+                row.push_str(", \"dim\": ");
+                number(row, *dim);
+                row.push_str(", \"start\": ");
+                number(row, *start);
+            }
+            PromptEmbeds::OfTokens(known) => {
+                row.push_str("{\"tokens\": ");
+                tokens(row, known);
+            }
+        }
         row.push('}');
     }
 }
@@ -216,7 +236,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::prompt::{LoraRequest, MmItem, PromptEmbeds};
+    use crate::prompt::{LoraRequest, MmItem};
     use crate::workload::Patience;
     use crate::workload::trace::{FIRST_UNKNOWN_TOKEN, ReadOptions, TraceFormat, TraceInput, open};
 
@@ -237,7 +257,7 @@ mod tests {
                 lora: Some(LoraRequest { name: "l\"é".into(), id: 3, path: "/l".into() }),
                 mm: vec![MmItem { identifier: "cat".into(), offset_tokens: 4, length_tokens: 9 }],
                 cache_salt: Some("salt".into()),
-                prompt_embeds: Some(PromptEmbeds { num_tokens: 2, dim: 8, start: -5 }),
+                prompt_embeds: Some(PromptEmbeds::Counting { num_tokens: 513, dim: 8, start: -5 }),
             },
             priority: -2,
             skip_reading_prefix_cache: true,
@@ -256,25 +276,45 @@ mod tests {
 
     #[test]
     fn everything_that_can_be_said_is_written() {
-        let header = KvsimHeader { tenants: vec!["a".into(), "b".into()], notes: vec!["n".into()] };
+        let header = KvsimHeader {
+            tenants: vec!["a".into(), "b".into()],
+            notes: vec!["n".into()],
+            hash_id_tokens: Some(64),
+        };
         let plain = TraceRequest::new(3, None, TraceTokens::Length(9), TraceTokens::Length(1));
         assert_eq!(
             write(&header, &[full(), plain]),
             concat!(
-                r#"{"kvsim_trace": 1, "tenants": ["a", "b"], "notes": ["n"]}"#,
+                r#"{"kvsim_trace": 1, "tenants": ["a", "b"], "notes": ["n"], "hash_id_tokens": 64}"#,
                 "\n",
                 r#"{"at_s": 2.000000001, "think_time_s": 1.5, "prompt": [[0, 512], 7], "#,
                 r#""output": [[9223372036854775805, 3]], "session": 18446744073709551615, "turn": 4, "#,
                 r#""tenant": "b", "priority": -2, "skip_reading_prefix_cache": true, "cache_salt": "salt", "#,
                 r#""lora": {"name": "l\"é", "id": 3, "path": "/l"}, "#,
                 r#""mm": [{"identifier": "cat", "offset_tokens": 4, "length_tokens": 9}], "#,
-                r#""prompt_embeds": {"num_tokens": 2, "dim": 8, "start": -5}, "#,
+                r#""prompt_embeds": {"num_tokens": 513, "dim": 8, "start": -5}, "#,
                 r#""patience": {"lasts_s": 0.00000025, "waits_for": "last_token"}}"#,
                 "\n",
                 r#"{"prompt_tokens": 9, "output_tokens": 1, "tenant": "a"}"#,
                 "\n",
             )
         );
+    }
+
+    #[test]
+    fn embeddings_of_tokens_are_written_as_tokens() {
+        let embeds = PromptEmbeds::OfTokens(TokenRuns::from_run(40, 9));
+        let extras = PromptExtras { prompt_embeds: Some(embeds), ..PromptExtras::default() };
+        let length = |tokens| TraceTokens::Length(tokens);
+        let request = TraceRequest { extras, ..TraceRequest::new(2, None, length(9), length(1)) };
+        let text = write(&KvsimHeader::default(), std::slice::from_ref(&request));
+        assert!(text.ends_with(concat!(
+            r#"{"prompt_tokens": 9, "output_tokens": 1, "prompt_embeds": {"tokens": [[40, 9]]}}"#,
+            "\n"
+        )));
+        let input = TraceInput::new(Cursor::new(text.into_bytes())).unwrap();
+        let (_, mut reader) = open(input, &ReadOptions::default()).unwrap();
+        assert_eq!(reader.next_request().unwrap(), Some(request));
     }
 
     #[test]
@@ -308,7 +348,7 @@ mod tests {
             ),
             notes in prop::collection::vec(".*", 0..3),
         ) {
-            let header = KvsimHeader { tenants: vec!["a".into(), "b".into()], notes };
+            let header = KvsimHeader { tenants: vec!["a".into(), "b".into()], notes, hash_id_tokens: None };
             let requests: Vec<TraceRequest> = requests
                 .into_iter()
                 .enumerate()
@@ -327,6 +367,14 @@ mod tests {
                     }
                 })
                 .collect();
+            let mut requests: Vec<TraceRequest> = requests;
+            // In a file times do not decrease.
+            let mut times: Vec<SimTime> = requests.iter().filter_map(|request| request.at).collect();
+            times.sort_unstable();
+            let mut times = times.into_iter();
+            for request in requests.iter_mut().filter(|request| request.at.is_some()) {
+                request.at = times.next();
+            }
             let text = write(&header, &requests);
             let input = TraceInput::new(Cursor::new(text.into_bytes())).unwrap();
             let (format, mut reader) = open(input, &ReadOptions::default()).unwrap();

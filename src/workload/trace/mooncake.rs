@@ -46,6 +46,10 @@ impl TraceReader for Mooncake {
         "timestamp"
     }
 
+    fn hash_id_tokens(&self) -> Option<u32> {
+        self.hash_ids.id_tokens()
+    }
+
     fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {
         let Some((line, text)) = self.input.next_line()? else { return Ok(None) };
         read(&mut self.hash_ids, line, text).map(Some).map_err(|mistake| mistake.at_line(line))

@@ -96,9 +96,28 @@ pub trait TraceReader: Send {
         &[]
     }
 
+    /// Where prompts are lists of hash ids, the number of tokens that one stands for: what prompts
+    /// share is only known in whole ids. Known after the first request.
+    fn hash_id_tokens(&self) -> Option<u32> {
+        None
+    }
+
     /// What was assumed where the file does not tell, such as characters per token: sentences for
     /// the report.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// The rows left out so far because they could not be read.
+    fn skipped(&self) -> SkippedRows {
+        SkippedRows::default()
+    }
+}
+
+/// Rows that were left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SkippedRows {
+    pub count: u64,
+    /// What was wrong with the first of them.
+    pub first: Option<String>,
 }

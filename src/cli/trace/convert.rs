@@ -1,0 +1,34 @@
+//! `kvsim trace convert`: the same trace in another format.
+
+use std::error::Error;
+
+use clap::Args;
+
+use super::input::InputArguments;
+use super::output::OutputArguments;
+use crate::cli::exit;
+use crate::workload::trace::TraceReader;
+
+/// Write a trace in another format, and tell what that cannot say
+#[derive(Debug, Args)]
+pub(super) struct ConvertArguments {
+    #[command(flatten)]
+    input: InputArguments,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+pub(super) fn convert(arguments: &ConvertArguments) -> Result<u8, Box<dyn Error>> {
+    let mut reader = arguments.input.open()?;
+    let header = reader.header(None);
+    arguments.output.write(&header, |write| {
+        let mut copy = || {
+            while let Some(request) = reader.next_request()? {
+                write(&request)?;
+            }
+            Ok(())
+        };
+        copy().map_err(|error| arguments.input.locate(error).into())
+    })?;
+    Ok(exit::OK)
+}

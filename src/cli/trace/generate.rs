@@ -1,0 +1,83 @@
+//! `kvsim trace generate`: the requests of a scenario as a trace.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::input::number_within;
+use super::output::OutputArguments;
+use crate::cli::exit;
+use crate::scenario::{Scenario, Source};
+use crate::trace_tools::{AnswerTimes, Generator, TraceError, TurnTimes};
+use crate::units::SimTime;
+use crate::workload::trace::KvsimHeader;
+
+/// Write the requests of a scenario's workload as a trace, without a server
+#[derive(Debug, Args)]
+pub(super) struct GenerateArguments {
+    /// The scenario, a YAML file
+    scenario: PathBuf,
+    #[command(flatten)]
+    output: OutputArguments,
+    /// Change a field of the scenario, such as workload.chat.sessions_per_s=2; may be given again
+    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    overrides: Vec<String>,
+    /// The seed, instead of the scenario's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How long an answer takes to its first token, in milliseconds; users go on when it has ended
+    #[arg(long, value_name = "MS", default_value = "200", value_parser = parse_ms)]
+    ttft_ms: f64,
+    /// How long each further token takes, in milliseconds
+    #[arg(long, value_name = "MS", default_value = "20", value_parser = parse_ms)]
+    tpot_ms: f64,
+    /// Write no time for turns that wait for an answer, only their think time: whoever replays the
+    /// trace then decides when they are sent
+    #[arg(long)]
+    closed_loop: bool,
+}
+
+fn parse_ms(text: &str) -> Result<f64, String> {
+    number_within(text, 0.0, 1e9)
+}
+
+pub(super) fn generate(arguments: &GenerateArguments) -> Result<u8, Box<dyn Error>> {
+    let path = &arguments.scenario;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read the scenario {}: {error}", path.display()))?;
+    let scenario = Scenario::load(Source {
+        path: path.clone(),
+        text,
+        overrides: arguments.overrides.clone(),
+        seed: arguments.seed,
+        ..Source::default()
+    })?;
+    let workload = scenario.workload()?;
+    let answers = AnswerTimes {
+        ttft: SimTime::from_secs_f64(arguments.ttft_ms / 1e3),
+        tpot: SimTime::from_secs_f64(arguments.tpot_ms / 1e3),
+    };
+    let turn_times = if arguments.closed_loop { TurnTimes::ClosedLoop } else { TurnTimes::Recorded };
+    let made = format!("made of the scenario {} with seed {}", scenario.file.name, scenario.seed());
+    let notes = match turn_times {
+        TurnTimes::Recorded => vec![made, answers.note()],
+        TurnTimes::ClosedLoop => vec![made],
+    };
+    let header = KvsimHeader { tenants: workload.tenants().to_vec(), notes, hash_id_tokens: None };
+    let mut generator = Generator::new(workload, answers, turn_times);
+    arguments.output.write(&header, |write| {
+        generator.run(write).map_err(|error| match error {
+            TraceError::Write(error) => TraceError::Write(error).to_string().into(),
+            TraceError::Lacks { line, problem, instead } => {
+                format!("{}: request {line}: {problem}; {instead}", path.display()).into()
+            }
+            error => format!("{}: {error}", path.display()).into(),
+        })
+    })?;
+    arguments.output.say(match turn_times {
+        TurnTimes::Recorded => header.notes[1].as_str(),
+        TurnTimes::ClosedLoop => "turns that wait for an answer have think times and no times",
+    })?;
+    Ok(exit::OK)
+}

@@ -1,0 +1,192 @@
+//! The trace that a command writes: beside its place, and moved there when it is whole.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use tempfile::NamedTempFile;
+
+use super::input::parse_format;
+use crate::trace_tools::{PromptsKept, Totals, TraceError, TraceWriter, WRITABLE, read_back};
+use crate::workload::trace::{
+    KvsimHeader, ReadOptions, TraceFormat, TraceInput, TraceRequest, open as open_trace,
+};
+
+/// Where a trace is written to, and how.
+#[derive(Debug, Args)]
+pub(super) struct OutputArguments {
+    /// The trace to write; .gz and .zst at the end of its name compress it
+    #[arg(id = "OUT")]
+    path: PathBuf,
+    /// Its format: kvsim, which can say everything, or mooncake
+    #[arg(long, value_name = "FORMAT", default_value = "kvsim", value_parser = parse_writable)]
+    to: TraceFormat,
+    /// Print nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+fn parse_writable(name: &str) -> Result<TraceFormat, String> {
+    let names = WRITABLE.map(TraceFormat::name).join(", ");
+    match parse_format(name) {
+        Ok(format) if WRITABLE.contains(&format) => Ok(format),
+        _ => Err(format!("kvsim writes {names}")),
+    }
+}
+
+impl OutputArguments {
+    /// Writes what `write` hands to its argument, reads it back, and puts it in its place. `before`
+    /// are figures of the trace that it is made of, where what was lost is to be told.
+    pub fn write(
+        &self,
+        header: &KvsimHeader,
+        write: impl FnOnce(&mut dyn FnMut(&TraceRequest) -> Result<(), TraceError>) -> Result<(), Box<dyn Error>>,
+    ) -> Result<(), Box<dyn Error>> {
+        let file = self.create()?;
+        let mut totals = Totals::default();
+        let mut writer = TraceWriter::new(self.to, header, Compressed::new(&self.path, file.reopen()?))?;
+        write(&mut |request| {
+            totals.add(request)?;
+            writer.write(request)
+        })?;
+        let losses = writer.finish()?;
+        let options = ReadOptions { format: Some(self.to), ..ReadOptions::default() };
+        let (_, mut reader) = open_trace(TraceInput::new(file.reopen()?)?, &options)?;
+        let found = read_back(&totals, reader.as_mut())?;
+        file.persist(&self.path).map_err(|error| self.cannot(&error.error))?;
+        if self.quiet {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        for line in losses.lines() {
+            writeln!(out, "lost: {line}")?;
+        }
+        let ((rate, hits), (rate_before, hits_before)) = (found.hits(), totals.hits());
+        if hits != hits_before && losses.prompts_kept() != PromptsKept::Length {
+            let (rate, rate_before) = (100.0 * rate, 100.0 * rate_before);
+            writeln!(
+                out,
+                "lost: {} tokens that a cache without end would find in blocks of 16: {hits} ({rate:.2} % \
+                 of prompt tokens) are left of {hits_before} ({rate_before:.2} %)",
+                hits_before - hits,
+            )?;
+        }
+        writeln!(
+            out,
+            "{}: {} requests, {} prompt and {} output tokens ({})",
+            self.path.display(),
+            totals.requests,
+            totals.prompt_tokens,
+            totals.output_tokens,
+            self.to.name()
+        )?;
+        Ok(())
+    }
+
+    /// Prints a line more.
+    pub fn say(&self, line: &str) -> io::Result<()> {
+        if self.quiet { Ok(()) } else { writeln!(io::stdout().lock(), "{line}") }
+    }
+
+    fn create(&self) -> Result<NamedTempFile, String> {
+        let folder = match self.path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".kvsim-trace-");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // As any new file: the umask takes from it.
+            builder.permissions(std::fs::Permissions::from_mode(0o666));
+        }
+        if self.path.is_dir() {
+            return Err(format!("{} is a folder; name a file", self.path.display()));
+        }
+        if !folder.is_dir() {
+            return Err(format!(
+                "cannot write {}: there is no folder {}",
+                self.path.display(),
+                folder.display()
+            ));
+        }
+        builder.tempfile_in(folder).map_err(|error| self.cannot(&error))
+    }
+
+    fn cannot(&self, error: &io::Error) -> String {
+        format!("cannot write {}: {error}", self.path.display())
+    }
+}
+
+/// Compresses by the file's name.
+enum Compressed {
+    Plain(BufWriter<File>),
+    Gzip(GzEncoder<BufWriter<File>>),
+    Zstd(ZstdFrames),
+}
+
+impl Compressed {
+    fn new(path: &Path, file: File) -> Self {
+        let file = BufWriter::with_capacity(1 << 18, file);
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("gz") => Self::Gzip(GzEncoder::new(file, Compression::default())),
+            Some("zst") => Self::Zstd(ZstdFrames { file, text: Vec::new() }),
+            _ => Self::Plain(file),
+        }
+    }
+}
+
+impl Write for Compressed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(file) => file.write(bytes),
+            Self::Gzip(encoder) => encoder.write(bytes),
+            Self::Zstd(frames) => frames.write(bytes),
+        }
+    }
+
+    /// Called once, at the end.
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(file) => file.flush(),
+            Self::Gzip(encoder) => {
+                encoder.try_finish()?;
+                encoder.get_mut().flush()
+            }
+            Self::Zstd(frames) => {
+                frames.end_frame()?;
+                frames.file.flush()
+            }
+        }
+    }
+}
+
+/// One frame after the other, since the encoder takes a frame's text as a whole.
+struct ZstdFrames {
+    file: BufWriter<File>,
+    text: Vec<u8>,
+}
+
+const FRAME_BYTES: usize = 4 << 20;
+
+impl ZstdFrames {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        if self.text.len() >= FRAME_BYTES {
+            self.end_frame()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn end_frame(&mut self) -> io::Result<()> {
+        let frame = compress_to_vec(self.text.as_slice(), CompressionLevel::Fastest);
+        self.text.clear();
+        self.file.write_all(&frame)
+    }
+}

@@ -1,0 +1,59 @@
+//! The whole report of one small run, byte for byte, as it was worked out by hand:
+//!
+//! - Session 0 at 0 ms: a prompt of 130 tokens, nothing is known. First token at 1.130 ms, one more
+//!   each 1.001 ms, the 20th would be there at 20.149 ms. At 20.1 ms its user gives up, has 19, and
+//!   asks again. The step in flight ends at 20.149 ms; then 128 of 130 tokens are hit: first token at
+//!   21.151 ms, last at 40.170 ms.
+//! - Sessions 1 and 2 at 100 and 200 ms hit the 96 tokens of full blocks of the system prompt:
+//!   34 tokens, first token after 1.034 ms, last after 20.053 ms.
+//! - Second turns, 500 ms later: prompts of 180 tokens that hit the 144 of full blocks within the
+//!   149 computed ones: 36 tokens, first token after 1.036 ms, last after 20.055 ms.
+//!
+//! 1,060 tokens are looked up (4 x 130 + 3 x 180), 752 are hit (128 + 2 x 96 + 3 x 144).
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+fn run(out: &Path) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_kvsim"))
+        .args(["run", "tests/golden/golden.yaml", "--out"])
+        .arg(out)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The texts of a plot and the points of its lines, in pixels.
+fn drawn(svg: &str) -> String {
+    let mut drawn = String::new();
+    let mut lines = svg.lines();
+    while let Some(line) = lines.next() {
+        if line.starts_with("<text") {
+            // The text stands on the next line.
+            drawn += &format!("text {}\n", lines.next().unwrap());
+        } else if line.starts_with("<polyline") {
+            let points = line.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
+            let color = line.split("stroke=\"").nth(1).unwrap().split('"').next().unwrap();
+            drawn += &format!("line {color} {points}\n");
+        }
+    }
+    drawn
+}
+
+#[test]
+fn a_report_is_what_was_worked_out_by_hand() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("golden");
+    let table = run(&out);
+    let file = |name: &str| fs::read_to_string(out.join(name)).unwrap();
+    let (table, _) = table.rsplit_once("report: ").unwrap();
+    insta::assert_snapshot!("terminal", table);
+    insta::assert_snapshot!("summary.json", file("summary.json"));
+    insta::assert_snapshot!("requests.csv", file("requests.csv"));
+    insta::assert_snapshot!("timeseries.csv", file("timeseries.csv"));
+    insta::assert_snapshot!("hit_rate.svg", drawn(&file("hit_rate.svg")));
+    insta::assert_snapshot!("kv_usage.svg", drawn(&file("kv_usage.svg")));
+}
