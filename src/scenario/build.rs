@@ -5,16 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use serde::Deserialize;
-
 use super::ScenarioError;
 use super::check::check;
-use super::deserialize::NodeDeserializer;
 use super::engine_section::TransferSection;
-use super::error::FieldError;
 use super::file::{CostSection, ScenarioFile};
+use super::template::Template;
 use super::trace_progress::{CountingReader, TraceWithProgress};
-use super::tree::{Node, Value};
+use super::tree::Node;
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{Coefficients, ConstantCost, CostModel, Roofline};
 use crate::engine::EngineConfig;
@@ -26,7 +23,7 @@ use crate::simulation::{
     Action, ActionKind, DraftAcceptance, Link, Replica, ReplicaConfig, Simulation, Transfers,
 };
 use crate::units::SimTime;
-use crate::workload::trace::{HfTokenizer, Trace, TraceConfig, TraceInput};
+use crate::workload::trace::{HfTokenizer, SharedTrace, SharedTraces, Trace, TraceConfig, TraceInput};
 use crate::workload::{ConfigError, TraceFile, Workload, WorkloadConfig, WorkloadError};
 
 /// Where a scenario comes from, and what the command line changes in it.
@@ -59,7 +56,7 @@ pub struct Scenario {
 #[derive(Clone, Debug)]
 pub(super) struct Typed {
     pub source: Source,
-    tree: Node,
+    pub tree: Node,
 }
 
 impl Typed {
@@ -85,8 +82,11 @@ impl Scenario {
     /// # Errors
     /// The first problem, with the line to change.
     pub fn load(source: Source) -> Result<Self, ScenarioError> {
-        let (tree, file) = read(&source).map_err(|error| error.in_file(&source.path))?;
-        let typed = Typed { source, tree };
+        Template::read(source)?.scenario(&[])
+    }
+
+    /// Checks what was read.
+    pub(super) fn new(typed: Typed, file: ScenarioFile) -> Result<Self, ScenarioError> {
         let checked = check(&typed, &file)?;
         let scenario = Self {
             typed,
@@ -134,6 +134,14 @@ impl Scenario {
     /// # Errors
     /// A trace that cannot be opened.
     pub fn build(&self) -> Result<Simulation, ScenarioError> {
+        self.build_sharing(&SharedTraces::default())
+    }
+
+    /// The same, with traces that are in memory already.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn build_sharing(&self, traces: &SharedTraces) -> Result<Simulation, ScenarioError> {
         let seed = self.seed();
         let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
         let transfers = self.file.engine.kv_transfer_config.as_ref().map(|config| self.transfers(config));
@@ -169,7 +177,7 @@ impl Scenario {
                 reset_external: action.reset_prefix_cache.reset_external,
             },
         });
-        Ok(Simulation::new(self.workload()?, replica, actions.collect()))
+        Ok(Simulation::new(self.workload_sharing(traces)?, replica, actions.collect()))
     }
 
     /// Digests only where somebody sees them: in KV events.
@@ -221,20 +229,52 @@ impl Scenario {
     /// # Errors
     /// A trace that cannot be opened.
     pub fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
+        self.workload_sharing(&SharedTraces::default())
+    }
+
+    /// Reads the traces of the workload into memory, as far as they are replayed, save for those that
+    /// are there.
+    ///
+    /// # Errors
+    /// A trace that cannot be read so far.
+    pub fn read_traces(&self, traces: &mut SharedTraces) -> Result<(), ScenarioError> {
+        let section = format!("workload.{}", self.file.workload.kind());
+        let built = self.file.workload.build(self.seed(), &mut |field, config| {
+            let opened =
+                self.open_trace(&format!("{section}{field}"), config, traces).map_err(Unbuilt::Named)?;
+            let TraceFile { path, input, tokenizer } = opened.file;
+            let shared = match traces.get(&path, config) {
+                Some(shared) => shared,
+                None => SharedTrace::read(input, config, tokenizer)
+                    .map_err(|error| Unbuilt::Trace(path.clone(), error))?,
+            };
+            traces.insert(path.clone(), config, shared.clone());
+            Ok(TraceFile { path, input: shared.into(), tokenizer: None })
+        });
+        built.map(|_| ()).map_err(|error| self.unbuilt(&section, error))
+    }
+
+    fn workload_sharing(&self, traces: &SharedTraces) -> Result<Box<dyn Workload>, ScenarioError> {
         let workload = &self.file.workload;
         if let WorkloadConfig::Trace(config) = workload {
-            return Ok(Box::new(self.trace(config)?));
+            return Ok(Box::new(self.trace(config, traces)?));
         }
         let section = format!("workload.{}", workload.kind());
         let built = workload.build(self.seed(), &mut |field, config| {
-            let opened = self.open_trace(&format!("{section}{field}"), config).map_err(Unbuilt::Named)?;
+            let opened =
+                self.open_trace(&format!("{section}{field}"), config, traces).map_err(Unbuilt::Named)?;
             Ok(opened.file)
         });
         built.map_err(|error| self.unbuilt(&section, error))
     }
 
-    fn trace(&self, config: &TraceConfig) -> Result<TraceWithProgress<Trace>, ScenarioError> {
-        let OpenedTrace { file, num_bytes, num_bytes_read } = self.open_trace("workload.trace", config)?;
+    fn trace(
+        &self,
+        config: &TraceConfig,
+        traces: &SharedTraces,
+    ) -> Result<TraceWithProgress<Trace>, ScenarioError> {
+        let OpenedTrace { file, num_bytes, num_bytes_read } =
+            self.open_trace("workload.trace", config, traces)?;
         let TraceFile { path, input, tokenizer } = file;
         let trace = Trace::new(input, config, tokenizer, self.seed()).map_err(|error| {
             let error = match error {
@@ -258,11 +298,20 @@ impl Scenario {
         }
     }
 
-    /// Opens the trace at a field.
-    fn open_trace(&self, field: &str, config: &TraceConfig) -> Result<OpenedTrace, ScenarioError> {
+    /// Opens the trace at a field, if it is not there already.
+    fn open_trace(
+        &self,
+        field: &str,
+        config: &TraceConfig,
+        traces: &SharedTraces,
+    ) -> Result<OpenedTrace, ScenarioError> {
         // Only the workload as a whole can be another.
         let given = self.typed.source.trace.as_ref();
         let path = given.cloned().unwrap_or_else(|| self.beside(&config.path));
+        if let Some(shared) = traces.get(&path, config) {
+            let file = TraceFile { path, input: shared.into(), tokenizer: None };
+            return Ok(OpenedTrace { file, num_bytes: 0, num_bytes_read: Arc::default() });
+        }
         let cannot = |error: std::io::Error| {
             let message = format!("cannot read {}: {error}", path.display());
             let error = match given {
@@ -330,24 +379,4 @@ impl From<WorkloadError> for Unbuilt {
             error => Self::Trace(PathBuf::from("workload"), error),
         }
     }
-}
-
-/// The text as it was typed with the command line's changes, and what it says.
-fn read(source: &Source) -> Result<(Node, ScenarioFile), FieldError> {
-    let mut tree = Node::parse(&source.text)?;
-    if !matches!(tree.value, Value::Map(_)) {
-        return Err(FieldError {
-            place: Some(tree.place),
-            ..FieldError::new("found no fields", "write YAML, each field on a line `name: value`")
-        });
-    }
-    for text in &source.overrides {
-        tree.apply_override(text)?;
-    }
-    let mut file = ScenarioFile::deserialize(NodeDeserializer::new(&tree))?;
-    file.seed = source.seed.unwrap_or(file.seed);
-    if let WorkloadConfig::Trace(trace) = &mut file.workload {
-        trace.skip_bad_rows |= source.skip_bad_rows;
-    }
-    Ok((tree, file))
 }

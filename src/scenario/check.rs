@@ -5,7 +5,7 @@ use std::path::Path;
 use super::ScenarioError;
 use super::build::Typed;
 use super::engine_section::{EngineSection, TransferSection};
-use super::error::suggest;
+use super::error::{ErrorKind, suggest};
 use super::file::{CostSection, ScenarioFile};
 use super::kv_cache_groups::{blocks_for_one_request, longest_model_len};
 use crate::catalog::{
@@ -63,7 +63,7 @@ fn check_name(typed: &Typed, name: &str) -> Result<(), ScenarioError> {
 
 fn unknown_name(typed: &Typed, field: &str, error: &UnknownName, or: &str) -> ScenarioError {
     let hint = suggest(&error.name, &error.known) + or;
-    typed.wrong(field, format!("unknown {} `{}`", error.kind, error.name)).hint(hint)
+    typed.wrong(field, format!("unknown {} `{}`", error.kind, error.name)).hint(hint).kind(ErrorKind::Typing)
 }
 
 /// A built-in model, or the `config.json` at a path relative to the scenario.
@@ -76,13 +76,14 @@ fn find_model(typed: &Typed, name: &str) -> Result<Model, ScenarioError> {
     let text = read_text(&path).map_err(|error| match error {
         TextFileError::Read { .. } => typed
             .wrong("model", error)
-            .hint("give the path of a Hugging Face config.json, relative to the scenario"),
+            .hint("give the path of a Hugging Face config.json, relative to the scenario")
+            .kind(ErrorKind::Typing),
         // It says itself what to do.
-        TextFileError::NotUtf8 { .. } => typed.wrong("model", error),
+        TextFileError::NotUtf8 { .. } => typed.wrong("model", error).kind(ErrorKind::Typing),
     })?;
     let stem = path.parent().and_then(Path::file_name).unwrap_or(path.as_os_str());
     parse_hf_config(&stem.to_string_lossy(), &text)
-        .map_err(|error| typed.wrong_as("model", &error.to_string()))
+        .map_err(|error| typed.wrong_as("model", &error.to_string()).kind(ErrorKind::Typing))
 }
 
 fn check_engine(

@@ -174,6 +174,19 @@ impl TraceConfig {
         self.reuse.as_ref().map_or(Ok(()), |reuse| reuse.validate().map_err(|error| error.within("reuse")))
     }
 
+    /// Only what of it decides which requests are read and how, save for the path.
+    pub(super) fn reading(&self) -> Self {
+        Self {
+            format: self.format,
+            hash_id_tokens: self.hash_id_tokens,
+            text: self.text.clone(),
+            skip_bad_rows: self.skip_bad_rows,
+            sort_window_s: self.sort_window_s,
+            max_requests: self.max_requests,
+            ..Self::new("")
+        }
+    }
+
     /// What of it says how to read the file. `tokenizer` is what was read from
     /// [`TextConfig::tokenizer`].
     pub fn read_options(&self, tokenizer: Option<HfTokenizer>) -> ReadOptions {

@@ -35,6 +35,7 @@ mod replay;
 mod requests;
 mod reuse;
 mod session_id;
+mod shared;
 mod sharegpt;
 mod skip_bad_rows;
 mod text;
@@ -52,3 +53,4 @@ pub use record::{FIRST_UNKNOWN_TOKEN, SkippedRows, TraceReader, TraceRequest, Tr
 pub use replay::Trace;
 pub(crate) use reuse::{FIRST_PREFIX_TOKEN, FIRST_REUSE_TOKEN};
 pub use reuse::{ReuseConfig, SessionReuse, SharedPrefixReuse};
+pub use shared::{SharedTrace, SharedTraces};
