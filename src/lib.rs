@@ -8,6 +8,8 @@
 //!            +----------------------+---------------------+
 //!                                   v
 //!                  run summary --> report (table, csv, json, svg)
+//!
+//! study = many runs: sweep, comparison
 //! ```
 //!
 //! The rooms, in the order in which they may use each other: a room uses only rooms above it
@@ -36,6 +38,8 @@ pub mod simulation;
 pub mod report;
 
 pub mod scenario;
+
+pub mod study;
 
 pub mod conformance;
 

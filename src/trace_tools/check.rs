@@ -43,7 +43,7 @@ impl Totals {
         self.prompt_tokens += u64::from(request.prompt.len());
         self.output_tokens += u64::from(request.output.len());
         if let Some(computed) = self.computed.of(request) {
-            self.hits_tokens += self.reuse.add(request, &computed)?;
+            self.hits_tokens += self.reuse.add(request, &computed)?.hits_tokens;
         }
         Ok(())
     }

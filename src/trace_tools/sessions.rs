@@ -27,6 +27,7 @@ pub struct SessionFinder {
     open_ends: Vec<OpenEnd>,
     num_sessions: u32,
     num_estimated: u32,
+    num_unknown: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +55,10 @@ impl SessionFinder {
         let goes_on = self.goes_on_from(request, hash_id_tokens)?;
         Ok(goes_on.unwrap_or_else(|| {
             self.num_sessions += 1;
-            self.num_estimated += 1;
+            match request.prompt {
+                TraceTokens::Known(_) => self.num_estimated += 1,
+                TraceTokens::Length(_) => self.num_unknown += 1,
+            }
             self.num_sessions - 1
         }))
     }
@@ -89,9 +93,14 @@ impl SessionFinder {
         self.num_sessions
     }
 
-    /// Those of them that the trace does not tell.
+    /// Those of them that the trace does not tell and the prompts do.
     pub fn num_estimated(&self) -> u32 {
         self.num_estimated
+    }
+
+    /// Those that nothing tells: requests without a session of whose prompts only the length is known.
+    pub fn num_unknown(&self) -> u32 {
+        self.num_unknown
     }
 }
 

@@ -7,6 +7,7 @@ use clap::Args;
 use super::input::InputArguments;
 use super::output::OutputArguments;
 use crate::cli::exit;
+use crate::workload::trace::TraceReader;
 
 /// Write a trace in another format, and tell what that cannot say
 #[derive(Debug, Args)]
@@ -18,8 +19,8 @@ pub(super) struct ConvertArguments {
 }
 
 pub(super) fn convert(arguments: &ConvertArguments) -> Result<u8, Box<dyn Error>> {
-    let (_, mut reader) = arguments.input.open()?;
-    let header = InputArguments::header(reader.as_ref(), None);
+    let mut reader = arguments.input.open()?;
+    let header = reader.header(None);
     arguments.output.write(&header, |write| {
         let mut copy = || {
             while let Some(request) = reader.next_request()? {

@@ -24,8 +24,8 @@ pub(super) struct InfoArguments {
 }
 
 pub(super) fn info(arguments: &InfoArguments) -> Result<u8, Box<dyn Error>> {
-    let (format, mut reader) = arguments.input.open()?;
-    let info = trace_info(format, reader.as_mut(), &arguments.block_sizes)
+    let mut reader = arguments.input.open()?;
+    let info = trace_info(reader.format, &mut reader, &arguments.block_sizes)
         .map_err(|error| arguments.input.locate(error))?;
     let mut out = io::stdout().lock();
     if arguments.json {

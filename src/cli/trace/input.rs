@@ -10,8 +10,10 @@ use serde::de::value::{Error as NameError, StrDeserializer};
 
 use crate::trace_tools::TraceError;
 use crate::units::SimTime;
+use crate::workload::WorkloadError;
 use crate::workload::trace::{
-    HfTokenizer, KvsimHeader, ReadOptions, TextConfig, TraceFormat, TraceInput, TraceReader, open,
+    HfTokenizer, KvsimHeader, ReadOptions, SkippedRows, TextConfig, TraceFormat, TraceInput, TraceReader,
+    TraceRequest, open,
 };
 
 /// Which trace, and how to read it.
@@ -42,7 +44,7 @@ pub(super) struct InputArguments {
 
 impl InputArguments {
     /// Opens the trace; may be called again to read it again.
-    pub fn open(&self) -> Result<(TraceFormat, Box<dyn TraceReader>), String> {
+    pub fn open(&self) -> Result<Opened, String> {
         let cannot = |error| format!("cannot read {}: {error}", self.path.display());
         let input = File::open(&self.path).and_then(TraceInput::new).map_err(cannot)?;
         let options = ReadOptions {
@@ -53,22 +55,12 @@ impl InputArguments {
             skip_bad_rows: self.skip_bad_rows,
             sort_window: self.sort_window_s.map(SimTime::from_secs_f64),
         };
-        open(input, &options).map_err(|error| {
+        let (format, mut reader) = open(input, &options).map_err(|error| {
             let error = error.to_string().replace("`format: ...`", "--format");
             format!("{}: {error}", self.path.display())
-        })
-    }
-
-    /// The first line of a trace that is made of this one: its tenants, and what a reader should know.
-    pub fn header(reader: &dyn TraceReader, made: Option<String>) -> KvsimHeader {
-        let mut notes = reader.notes();
-        if let Some(tokens) = reader.hash_id_tokens() {
-            notes.push(format!(
-                "prompts were lists of hash ids of {tokens} tokens: what prompts share of less is not known"
-            ));
-        }
-        notes.extend(made);
-        KvsimHeader { tenants: reader.tenants().to_vec(), notes }
+        })?;
+        let first = Some(reader.next_request());
+        Ok(Opened { format, reader, first })
     }
 
     /// How sessions are known, behind their number.
@@ -86,6 +78,50 @@ impl InputArguments {
             TraceError::Write(error) => TraceError::Write(error).to_string(),
             error => format!("{}: {error}", self.path.display()),
         }
+    }
+}
+
+/// An open trace whose first request has been read, so that all is known of it that is not known
+/// before.
+pub(super) struct Opened {
+    pub format: TraceFormat,
+    reader: Box<dyn TraceReader>,
+    first: Option<Result<Option<TraceRequest>, WorkloadError>>,
+}
+
+impl Opened {
+    /// The first line of a trace that is made of this one; `made` says how, where that is not only to
+    /// say the same.
+    pub fn header(&self, made: Option<String>) -> KvsimHeader {
+        let mut notes = self.notes();
+        notes.extend(made);
+        KvsimHeader { tenants: self.tenants().to_vec(), notes, hash_id_tokens: self.hash_id_tokens() }
+    }
+}
+
+impl TraceReader for Opened {
+    fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {
+        self.first.take().unwrap_or_else(|| self.reader.next_request())
+    }
+
+    fn time_field(&self) -> &'static str {
+        self.reader.time_field()
+    }
+
+    fn tenants(&self) -> &[String] {
+        self.reader.tenants()
+    }
+
+    fn hash_id_tokens(&self) -> Option<u32> {
+        self.reader.hash_id_tokens()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.reader.notes()
+    }
+
+    fn skipped(&self) -> SkippedRows {
+        self.reader.skipped()
     }
 }
 

@@ -109,6 +109,13 @@ impl OutputArguments {
         if self.path.is_dir() {
             return Err(format!("{} is a folder; name a file", self.path.display()));
         }
+        if !folder.is_dir() {
+            return Err(format!(
+                "cannot write {}: there is no folder {}",
+                self.path.display(),
+                folder.display()
+            ));
+        }
         builder.tempfile_in(folder).map_err(|error| self.cannot(&error))
     }
 

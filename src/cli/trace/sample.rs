@@ -8,6 +8,7 @@ use super::input::{InputArguments, number_within};
 use super::output::OutputArguments;
 use crate::cli::exit;
 use crate::trace_tools::{SampleSize, SessionTable, sample as choose};
+use crate::workload::trace::TraceReader;
 
 /// Write some of a trace's sessions, each whole
 #[derive(Debug, Args)]
@@ -40,8 +41,8 @@ fn parse_fraction(text: &str) -> Result<f64, String> {
 
 pub(super) fn sample(arguments: &SampleArguments) -> Result<u8, Box<dyn Error>> {
     let SampleArguments { input, output, size, seed } = arguments;
-    let (_, mut reader) = input.open()?;
-    let table = SessionTable::read(reader.as_mut()).map_err(|error| input.locate(error))?;
+    let mut reader = input.open()?;
+    let table = SessionTable::read(&mut reader).map_err(|error| input.locate(error))?;
     let (size, how_much) = match (size.fraction, size.requests) {
         (Some(fraction), _) => (SampleSize::Fraction(fraction), format!("--fraction {fraction}")),
         (None, requests) => {
@@ -52,8 +53,8 @@ pub(super) fn sample(arguments: &SampleArguments) -> Result<u8, Box<dyn Error>> 
     let keep = choose(&table, size, *seed);
     let kept = keep.iter().filter(|&&kept| kept).count();
     let made = format!("{kept} of {} sessions, chosen by {how_much} --seed {seed}", keep.len());
-    let (_, mut reader) = input.open()?;
-    let header = InputArguments::header(reader.as_ref(), Some(made));
+    let mut reader = input.open()?;
+    let header = reader.header(Some(made));
     output.write(&header, |write| {
         let mut copy = || {
             for &session in &table.session_of {

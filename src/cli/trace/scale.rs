@@ -8,6 +8,7 @@ use super::input::{InputArguments, number_within};
 use super::output::OutputArguments;
 use crate::cli::exit;
 use crate::trace_tools::{Population, scale_rate};
+use crate::workload::trace::TraceReader;
 
 /// Write a trace with more or less load: the same requests faster, or more users
 #[derive(Debug, Args)]
@@ -51,9 +52,9 @@ pub(super) fn scale(arguments: &ScaleArguments) -> Result<u8, Box<dyn Error>> {
 }
 
 fn at_rate(ScaleArguments { input, output, .. }: &ScaleArguments, rate: f64) -> Result<u8, Box<dyn Error>> {
-    let (_, mut reader) = input.open()?;
+    let mut reader = input.open()?;
     let made = format!("times and think times divided by {rate}");
-    let header = InputArguments::header(reader.as_ref(), Some(made));
+    let header = reader.header(Some(made));
     output.write(&header, |write| {
         let mut copy = || {
             while let Some(mut request) = reader.next_request()? {
@@ -71,24 +72,24 @@ fn with_population(
     ScaleArguments { input, output, seed, .. }: &ScaleArguments,
     factor: f64,
 ) -> Result<u8, Box<dyn Error>> {
-    let (_, mut reader) = input.open()?;
-    let population = Population::read(reader.as_mut()).map_err(|error| input.locate(error))?;
+    let mut reader = input.open()?;
+    let population = Population::read(&mut reader).map_err(|error| input.locate(error))?;
     let made = format!(
         "sessions multiplied by {factor} with --seed {seed}: copies have tokens of their own behind what several \
          sessions share, and start when other sessions start"
     );
-    let header = InputArguments::header(reader.as_ref(), Some(made));
+    let header = reader.header(Some(made));
     let requests = population.multiply(factor, *seed).map_err(|error| input.locate(error))?;
     output.write(&header, |write| {
         requests.iter().try_for_each(write).map_err(|error| input.locate(error).into())
     })?;
     let (before, after) = (population.num_sessions(), (population.num_sessions() as f64 * factor).round());
     let known = input.sessions_note(population.num_estimated(), before);
-    output.say(&format!("sessions: {after}, of {before}{known}"))?;
+    output.say(&format!("sessions: {after} from {before}{known}"))?;
     if factor > 1.0 {
         let (shared, all) = population.shared_prompt_tokens();
         output.say(&format!(
-            "shared with copies: {shared} of {all} prompt tokens, those in front that several sessions have"
+            "shared with copies: {shared} of {all} prompt tokens, which several sessions have in front"
         ))?;
     }
     Ok(exit::OK)

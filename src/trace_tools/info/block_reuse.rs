@@ -29,6 +29,13 @@ pub struct BlockReuse {
     pub reuse_time_s: Option<Percentiles<f64>>,
 }
 
+/// What one request asks for and finds in a cache without end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::trace_tools) struct Lookup {
+    pub queries_tokens: u64,
+    pub hits_tokens: u64,
+}
+
 /// Follows the requests of a trace in their order.
 #[derive(Debug)]
 pub(in crate::trace_tools) struct ReuseAt {
@@ -56,15 +63,10 @@ impl ReuseAt {
     }
 
     /// Looks up the prompt of a request, then touches its blocks, which are those of `computed`.
-    /// Returns the tokens found.
-    pub fn add(&mut self, request: &TraceRequest, computed: &TokenRuns) -> Result<u64, TooManyBlocks> {
-        let num_lookup = match request.skip_reading_prefix_cache {
-            true => 0,
-            false => {
-                self.queries_tokens += u64::from(request.prompt.len());
-                self.chains.num_lookup_blocks(request.prompt.len())
-            }
-        };
+    pub fn add(&mut self, request: &TraceRequest, computed: &TokenRuns) -> Result<Lookup, TooManyBlocks> {
+        let prompt_tokens = if request.skip_reading_prefix_cache { 0 } else { request.prompt.len() };
+        let num_lookup = self.chains.num_lookup_blocks(prompt_tokens);
+        self.queries_tokens += u64::from(prompt_tokens);
         let found_before = self.distances.total();
         let chain = self.chains.of(computed, &request.extras)?;
         self.touched_blocks += chain.len() as u64;
@@ -80,7 +82,8 @@ impl ReuseAt {
             }
         });
         self.times.push(request.at);
-        Ok((self.distances.total() - found_before) * u64::from(self.chains.block_size()))
+        let hits_tokens = (self.distances.total() - found_before) * u64::from(self.chains.block_size());
+        Ok(Lookup { queries_tokens: u64::from(prompt_tokens), hits_tokens })
     }
 
     pub fn info(&self) -> BlockReuse {

@@ -20,6 +20,7 @@ use crate::prompt::PromptExtras;
 use crate::reuse::ComputedTokens;
 use crate::workload::trace::{TraceFormat, TraceReader, TraceRequest, TraceTokens};
 use arrivals::Arrivals;
+use block_reuse::Lookup;
 pub(super) use block_reuse::ReuseAt;
 use percentiles::Values;
 use session_info::Sessions;
@@ -63,7 +64,8 @@ pub struct TenantInfo {
     pub requests: u64,
     pub prompt_tokens_total: u64,
     pub output_tokens_total: u64,
-    /// In a cache without end, at the first block size.
+    /// Of the lookups in a cache without end, at the first block size.
+    pub queries_tokens: u64,
     pub hits_tokens: u64,
 }
 
@@ -156,12 +158,12 @@ impl Collector {
         self.prompt_tokens.add(u64::from(request.prompt.len()));
         self.output_tokens.add(u64::from(request.output.len()));
         self.unknown_outputs += u64::from(matches!(request.output, TraceTokens::Length(_)));
-        let mut hits_tokens = 0;
+        let mut lookup = Lookup::default();
         match self.computed.of(request) {
             Some(computed) => {
                 for (reuse, index) in self.reuse.iter_mut().zip(0..) {
                     let found = reuse.add(request, &computed)?;
-                    hits_tokens = if index == 0 { found } else { hits_tokens };
+                    lookup = if index == 0 { found } else { lookup };
                 }
             }
             None => self.unknown_prompts += 1,
@@ -176,7 +178,8 @@ impl Collector {
         tenant.requests += 1;
         tenant.prompt_tokens_total += u64::from(request.prompt.len());
         tenant.output_tokens_total += u64::from(request.output.len());
-        tenant.hits_tokens += hits_tokens;
+        tenant.queries_tokens += lookup.queries_tokens;
+        tenant.hits_tokens += lookup.hits_tokens;
         Ok(())
     }
 

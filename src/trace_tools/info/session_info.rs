@@ -15,6 +15,8 @@ pub struct SessionInfo {
     /// Those that the trace does not tell: found by prompts that go on from earlier ones, see
     /// [`SessionFinder`].
     pub estimated: u64,
+    /// Those that nothing tells: requests of whose prompts only the length is known.
+    pub unknown: u64,
     /// Requests of a session.
     pub turns: Option<Percentiles<u64>>,
     /// From a request to the next of its session, both sent.
@@ -56,6 +58,7 @@ impl Sessions {
         SessionInfo {
             count: u64::from(self.finder.num_sessions()),
             estimated: u64::from(self.finder.num_estimated()),
+            unknown: u64::from(self.finder.num_unknown()),
             turns: turns.percentiles(),
             time_between_turns_s: self.between_turns.percentiles(),
             think_time_s: self.think_times.percentiles(),

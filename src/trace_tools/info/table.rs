@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{BlockReuse, Features, Percentiles, TraceInfo};
+use super::{Features, Percentiles, TraceInfo};
 
 /// What `kvsim trace info` prints.
 pub fn info_table(info: &TraceInfo) -> String {
@@ -27,23 +27,25 @@ fn head(info: &TraceInfo) -> String {
         None => row("times", "none: the scenario has to say when requests are sent".into()),
         Some(arrivals) => {
             row("time", format!("{:.1} s, from {:.1} s on", arrivals.duration_s, arrivals.first_s));
-            let per_s = |total: u64| total as f64 / arrivals.duration_s;
-            if arrivals.duration_s > 0.0 {
+            let per_s = |total: u64| format!("{:.0}", total as f64 / arrivals.duration_s);
+            let requests_per_s = format!("{:.2} requests/s", arrivals.mean_per_s);
+            if info.requests_without_time > 0 {
+                row("mean rate", format!("{requests_per_s} of those with a time"));
+            } else if arrivals.duration_s > 0.0 {
+                let prompt_per_s = per_s(info.prompt_tokens_total);
+                let output_per_s = per_s(info.output_tokens_total);
                 row(
                     "mean rate",
                     format!(
-                        "{:.2} requests/s, {:.0} prompt tokens/s, {:.0} output tokens/s",
-                        arrivals.mean_per_s,
-                        per_s(info.prompt_tokens_total),
-                        per_s(info.output_tokens_total)
+                        "{requests_per_s}, {prompt_per_s} prompt tokens/s, {output_per_s} output tokens/s"
                     ),
                 );
             }
             row(
                 "peak rate",
                 format!(
-                    "{} requests in a second, {} in a minute ({:.2}/s)",
-                    arrivals.peak_in_1_s,
+                    "{} in a second, {} in a minute ({:.2}/s)",
+                    requests(arrivals.peak_in_1_s),
                     arrivals.peak_in_60_s,
                     arrivals.peak_in_60_s as f64 / 60.0
                 ),
@@ -61,11 +63,12 @@ fn head(info: &TraceInfo) -> String {
         }
     }
     if info.requests_without_time > 0 && info.arrivals.is_some() {
-        row("without a time", format!("{} requests", grouped(info.requests_without_time)));
+        let requests = requests(info.requests_without_time);
+        row("without a time", format!("{requests}, sent a think time after the answer before"));
     }
     for (name, count) in features(&info.with) {
         if count > 0 {
-            row(name, format!("{} requests", grouped(count)));
+            row(name, requests(count));
         }
     }
     if let Some(first) = &info.first_skipped_row {
@@ -130,15 +133,28 @@ fn reuse(out: &mut String, info: &TraceInfo) {
     for line in caveats(info) {
         let _ = writeln!(out, "  {line}");
     }
-    spread(
-        out,
-        "Reuse distance of blocks found: distinct tokens touched in between, what an LRU cache has to hold",
-        info,
-        |reuse| reuse.reuse_distance_tokens.as_ref().map(|values| cells(values, grouped)),
-    );
-    spread(out, "Reuse time of blocks found, in seconds", info, |reuse| {
-        reuse.reuse_time_s.as_ref().map(|values| cells(values, seconds))
-    });
+    let Some(first) = info.infinite_cache.first() else { return };
+    let mut table = percentile_table();
+    if let Some(distances) = &first.reuse_distance_tokens {
+        table.add_row([vec!["distance, tokens".to_owned()], cells(distances, grouped)].concat());
+    }
+    if let Some(times) = &first.reuse_time_s {
+        table.add_row([vec!["time, s".to_owned()], cells(times, seconds)].concat());
+    }
+    if table.row_count() > 0 {
+        let block_size = first.block_size_tokens;
+        section(out, &format!("Since a block of {block_size} tokens that is found was touched last"), &table);
+        let _ = writeln!(
+            out,
+            "  distance: distinct tokens touched since; a larger LRU cache still holds the block"
+        );
+    }
+}
+
+fn percentile_table() -> Table {
+    let mut table = table();
+    table.set_header(["", "mean", "p10", "p50", "p90", "p99", "max"]);
+    table
 }
 
 fn caveats(info: &TraceInfo) -> Vec<String> {
@@ -149,48 +165,38 @@ fn caveats(info: &TraceInfo) -> Vec<String> {
         lines.push(format!("a hash id stands for {tokens} tokens: what prompts share of less is not known"));
     }
     if info.requests_with_unknown_prompt > 0 {
-        let requests = grouped(info.requests_with_unknown_prompt);
-        lines.push(format!("without the {requests} requests of whose prompts only the length is known"));
+        let requests = requests(info.requests_with_unknown_prompt);
+        lines.push(format!("left out, since only the length of the prompt is known: {requests}"));
+    }
+    if info.requests_without_time > 0 {
+        let requests = requests(info.requests_without_time);
+        lines.push(format!("without a time: {requests}, taken in the order of the file"));
     }
     if info.requests_with_unknown_output > 0 && info.hash_id_tokens.is_none() {
-        let requests = grouped(info.requests_with_unknown_output);
-        lines.push(format!("which tokens the answer has is not known of {requests} requests"));
+        let requests = requests(info.requests_with_unknown_output);
+        lines.push(format!("which tokens the answer has is not known: {requests}"));
     }
     lines
 }
 
-/// A table with the percentiles of each block size.
-fn spread(
-    out: &mut String,
-    title: &str,
-    info: &TraceInfo,
-    cells: impl Fn(&BlockReuse) -> Option<Vec<String>>,
-) {
-    let mut table = table();
-    table.set_header(["block", "mean", "p10", "p50", "p90", "p99", "max"]);
-    for reuse in &info.infinite_cache {
-        if let Some(cells) = cells(reuse) {
-            table.add_row([vec![grouped(u64::from(reuse.block_size_tokens))], cells].concat());
-        }
-    }
-    if table.row_count() > 0 {
-        section(out, title, &table);
-    }
-}
-
 fn sessions(out: &mut String, info: &TraceInfo) {
     let sessions = &info.sessions;
-    let mut table = table();
-    table.set_header(["", "mean", "p10", "p50", "p90", "p99", "max"]);
+    let mut table = percentile_table();
     let mut row = |name: &str, cells: Option<Vec<String>>| {
         if let Some(cells) = cells {
             table.add_row([vec![name.to_owned()], cells].concat());
         }
     };
     row("turns", sessions.turns.as_ref().map(|values| cells(values, grouped)));
-    row("between turns s", sessions.time_between_turns_s.as_ref().map(|values| cells(values, seconds)));
-    row("think time s", sessions.think_time_s.as_ref().map(|values| cells(values, seconds)));
+    row("between turns, s", sessions.time_between_turns_s.as_ref().map(|values| cells(values, seconds)));
+    row("think time, s", sessions.think_time_s.as_ref().map(|values| cells(values, seconds)));
+    if sessions.unknown == sessions.count {
+        let _ =
+            writeln!(out, "\nSessions: unknown, since the trace tells neither them nor what prompts share.");
+        return;
+    }
     let known = match sessions.estimated {
+        0 if sessions.unknown > 0 => ", requests that belong to none included",
         0 => "",
         estimated if estimated == sessions.count => {
             ", estimated: a prompt that begins with all of an earlier one goes on from it"
@@ -205,16 +211,17 @@ fn tenants(out: &mut String, info: &TraceInfo) {
         return;
     }
     let mut table = table();
-    table.set_header(["", "requests", "prompt tokens", "output tokens", "hits", "of prompt tokens"]);
+    table.set_header(["", "requests", "prompt tokens", "output tokens", "hit rate", "hits", "of tokens"]);
     for tenant in &info.tenants {
-        let share = 100.0 * tenant.hits_tokens as f64 / tenant.prompt_tokens_total.max(1) as f64;
+        let rate = 100.0 * tenant.hits_tokens as f64 / tenant.queries_tokens.max(1) as f64;
         table.add_row([
             tenant.name.clone(),
             grouped(tenant.requests),
             grouped(tenant.prompt_tokens_total),
             grouped(tenant.output_tokens_total),
+            format!("{rate:.2} %"),
             grouped(tenant.hits_tokens),
-            format!("{share:.2} %"),
+            grouped(tenant.queries_tokens),
         ]);
     }
     let block_size = info.infinite_cache.first().map_or(0, |reuse| reuse.block_size_tokens);
@@ -233,6 +240,10 @@ fn mean(value: f64) -> String {
 
 fn seconds(value: f64) -> String {
     format!("{value:.1}")
+}
+
+fn requests(count: u64) -> String {
+    format!("{} request{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
 /// With a comma between thousands.

@@ -69,7 +69,32 @@ impl HashIdMaker {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn ids_in_common_are_whole_blocks_in_common(prompts in prop::collection::vec(prop::collection::vec(0_u64..3, 1..20), 1..20)) {
+            const ID_TOKENS: usize = 4;
+            let mut maker = HashIdMaker::new(ID_TOKENS as u32);
+            let ids: Vec<Vec<u64>> = prompts
+                .iter()
+                .map(|prompt| maker.ids(&prompt.iter().copied().collect(), &PromptExtras::default()).unwrap().to_vec())
+                .collect();
+            for (one, one_ids) in prompts.iter().zip(&ids) {
+                prop_assert_eq!(one_ids.len(), one.len().div_ceil(ID_TOKENS));
+                for (other, other_ids) in prompts.iter().zip(&ids) {
+                    let common = one.iter().zip(other).take_while(|(a, b)| a == b).count();
+                    let blocks = if one == other { one_ids.len() } else { common / ID_TOKENS };
+                    let common_ids = one_ids.iter().zip(other_ids).take_while(|(a, b)| a == b).count();
+                    prop_assert_eq!(common_ids, blocks);
+                    // An id stands for all before it too.
+                    prop_assert!(one_ids[common_ids..].iter().all(|id| !other_ids.contains(id)));
+                }
+            }
+        }
+    }
 
     #[test]
     fn an_id_is_its_tokens_and_all_before() {

@@ -1,7 +1,8 @@
 //! kvsim's own format: JSON lines that can say everything that a workload can.
 //!
-//! The first line says what the file is, and may name tenants and repeat what was assumed when it was
-//! made; each line after it is a request:
+//! The first line says what the file is, and may name tenants, repeat what was assumed when it was
+//! made, and say how many tokens a hash id had (`hash_id_tokens`) where prompts were made of these; each
+//! line after it is a request:
 //!
 //! ```text
 //! {"kvsim_trace": 1, "tenants": ["shop"], "notes": ["4 characters a token"]}
@@ -49,6 +50,9 @@ pub struct KvsimHeader {
     pub tenants: Vec<String>,
     /// What was assumed when the trace was made: sentences for the report.
     pub notes: Vec<String>,
+    /// Where prompts were made of hash ids, the tokens that one stood for: what prompts share is only
+    /// known in whole ids.
+    pub hash_id_tokens: Option<u32>,
 }
 
 pub(super) fn matches(head: &Head) -> bool {
@@ -80,6 +84,10 @@ impl TraceReader for Kvsim {
         &self.header.tenants
     }
 
+    fn hash_id_tokens(&self) -> Option<u32> {
+        self.header.hash_id_tokens
+    }
+
     fn notes(&self) -> Vec<String> {
         self.header.notes.clone()
     }
@@ -95,7 +103,7 @@ fn header_expected() -> String {
 }
 
 fn read_header(text: &[u8]) -> Result<KvsimHeader, Mistake> {
-    let (mut version, mut tenants, mut notes) = (None, None, None);
+    let (mut version, mut tenants, mut notes, mut hash_id_tokens) = (None, None, None, None);
     let mut json = Json::new(text);
     json.object(|json, name| match name {
         "kvsim_trace" => {
@@ -104,11 +112,12 @@ fn read_header(text: &[u8]) -> Result<KvsimHeader, Mistake> {
         }
         "tenants" => set(&mut tenants, "tenants", texts(json)),
         "notes" => set(&mut notes, "notes", texts(json)),
-        name => Err(unknown(name, "kvsim_trace, tenants, notes")),
+        "hash_id_tokens" => set(&mut hash_id_tokens, "hash_id_tokens", length_tokens(json)),
+        name => Err(unknown(name, "kvsim_trace, tenants, notes, hash_id_tokens")),
     })?;
     json.end()?;
     require(version, "kvsim_trace", header_expected())?;
-    Ok(KvsimHeader { tenants: tenants.unwrap_or_default(), notes: notes.unwrap_or_default() })
+    Ok(KvsimHeader { tenants: tenants.unwrap_or_default(), notes: notes.unwrap_or_default(), hash_id_tokens })
 }
 
 const FIELDS: &str = "at_s, think_time_s, prompt, output, prompt_tokens, output_tokens, session, turn, tenant, \

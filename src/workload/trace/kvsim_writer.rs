@@ -28,6 +28,10 @@ impl<W: Write> KvsimWriter<W> {
                 list(&mut row, texts, |row, item| text(row, item));
             }
         }
+        if let Some(hash_id_tokens) = header.hash_id_tokens {
+            field(&mut row, "hash_id_tokens");
+            number(&mut row, hash_id_tokens);
+        }
         row.push_str("}\n");
         out.write_all(row.as_bytes())?;
         Ok(Self { out, tenants: header.tenants.clone(), row })
@@ -272,12 +276,16 @@ mod tests {
 
     #[test]
     fn everything_that_can_be_said_is_written() {
-        let header = KvsimHeader { tenants: vec!["a".into(), "b".into()], notes: vec!["n".into()] };
+        let header = KvsimHeader {
+            tenants: vec!["a".into(), "b".into()],
+            notes: vec!["n".into()],
+            hash_id_tokens: Some(64),
+        };
         let plain = TraceRequest::new(3, None, TraceTokens::Length(9), TraceTokens::Length(1));
         assert_eq!(
             write(&header, &[full(), plain]),
             concat!(
-                r#"{"kvsim_trace": 1, "tenants": ["a", "b"], "notes": ["n"]}"#,
+                r#"{"kvsim_trace": 1, "tenants": ["a", "b"], "notes": ["n"], "hash_id_tokens": 64}"#,
                 "\n",
                 r#"{"at_s": 2.000000001, "think_time_s": 1.5, "prompt": [[0, 512], 7], "#,
                 r#""output": [[9223372036854775805, 3]], "session": 18446744073709551615, "turn": 4, "#,
@@ -340,7 +348,7 @@ mod tests {
             ),
             notes in prop::collection::vec(".*", 0..3),
         ) {
-            let header = KvsimHeader { tenants: vec!["a".into(), "b".into()], notes };
+            let header = KvsimHeader { tenants: vec!["a".into(), "b".into()], notes, hash_id_tokens: None };
             let requests: Vec<TraceRequest> = requests
                 .into_iter()
                 .enumerate()

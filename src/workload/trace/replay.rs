@@ -69,15 +69,14 @@ impl Trace {
         seed: u64,
     ) -> Result<Self, WorkloadError> {
         let requests = Requests::open(input, config, tokenizer, seed)?;
-        let starts = match config.arrivals {
+        let starts = match &config.arrivals {
             TraceArrivals::Recorded => Starts::Recorded { horizon: SimTime::ZERO },
             TraceArrivals::Rate(rate) => {
-                let rng = rng::stream(seed, "trace arrivals", 0);
-                let times = Box::new(ArrivalTimes::new(rate.process, rate.per_s, rng).peekable());
-                Starts::Rate { times, next_session: 0 }
+                let times = ArrivalTimes::new(&rate.process, rate.per_s, seed, "trace arrivals").peekable();
+                Starts::Rate { times: Box::new(times), next_session: 0 }
             }
             TraceArrivals::Concurrency(sessions) => {
-                let free = (0..sessions).map(|_| SimTime::ZERO).collect();
+                let free = (0..*sessions).map(|_| SimTime::ZERO).collect();
                 Starts::Concurrency { free, next_session: 0 }
             }
         };
