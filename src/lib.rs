@@ -8,6 +8,8 @@
 //!            +----------------------+---------------------+
 //!                                   v
 //!                  run summary --> report (table, csv, json, svg)
+//!
+//! trace --> reuse: who touches which block again, and how far back --> trace_tools
 //! ```
 //!
 //! The rooms, in the order in which they may use each other: a room uses only rooms above it
