@@ -16,9 +16,10 @@ for scenario in ../scenarios/*.yaml; do
     name=$(basename "$scenario")
     grep -v '^#' "$scenario" | sed '/num_gpu_blocks_override/!s/^engine: {/engine: {num_gpu_blocks_override: 2000, /' > "corpus/scenario/$name"
 done
-for trace in ../traces/*.jsonl; do
-    head -n 4 "$trace" > "corpus/trace/$(basename "$trace")"
+for trace in ../traces/*.{csv,jsonl}; do
+    head -n 5 "$trace" > "corpus/trace/$(basename "$trace")"
 done
+cp ../traces/*.json corpus/trace/
 gzip -c corpus/trace/mooncake_sample.jsonl > corpus/trace/mooncake_sample.jsonl.gz
 grep -oh -- '--set [^ )`,]*' ../scenarios/*.yaml ../README.md | sed 's/^--set //; s/\.$//' | sort -u > corpus/overrides/all
 i=0

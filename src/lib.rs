@@ -10,6 +10,7 @@
 //!                  run summary --> report (table, csv, json, svg)
 //!
 //! trace --> reuse: who touches which block again, and how far back --> trace_tools
+//! study = many runs: sweep, comparison
 //! ```
 //!
 //! The rooms, in the order in which they may use each other: a room uses only rooms above it
@@ -38,6 +39,8 @@ pub mod simulation;
 pub mod report;
 
 pub mod scenario;
+
+pub mod study;
 
 pub mod conformance;
 

@@ -62,6 +62,33 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             let lines = fs::read_to_string(out.join("kv_events.jsonl")).unwrap().lines().count() as u64;
             assert!(lines > 0 && summary["kv_events"] == lines);
         }
+        // 199 hits of 256 tokens; 190 of 512.
+        "random" => assert_eq!(hits, 199 * 256),
+        "prefix_repetition" => {
+            assert_eq!((hits, cache["queries_tokens"].as_u64().unwrap()), (190 * 512, 200 * 640));
+        }
+        "shared_prefix" => {
+            // 4 of 32 first questions compute their group's system prompt.
+            let first = &cache["by_turn"][0];
+            assert_eq!(first["hits_tokens"], 28 * 2048);
+            assert_eq!(summary["requests"]["finished"], 32 * 3);
+        }
+        "agents" => {
+            let tenants: Vec<_> = cache["by_tenant"].as_array().unwrap().iter().map(|t| &t["name"]).collect();
+            assert_eq!(tenants, ["agents", "sub-agents"]);
+            assert!(cache["hit_rate"].as_f64().unwrap() > 0.9);
+        }
+        "mix" => {
+            let tenants: Vec<_> = cache["by_tenant"].as_array().unwrap().iter().map(|t| &t["name"]).collect();
+            assert_eq!(tenants, ["chat/shop", "chat/support", "summaries"]);
+            assert_eq!(cache["by_tenant"][2]["requests"], 80);
+        }
+        "replay" => {
+            assert!(hits == 0 && zero_because.starts_with("nothing shared"), "{zero_because}");
+            assert_eq!(summary["requests"]["finished"], 200);
+            assert_eq!(summary["workload"]["trace_format"], "mooncake");
+        }
+        "batch" => assert_eq!(summary["requests"]["finished"], 160),
         "context_parallel" => assert_eq!(hits % 32, 0),
         _ => {}
     }
@@ -95,6 +122,33 @@ fn hits_and_queries(scenario: &str, overrides: &[&str]) -> (u64, u64) {
     run(&Path::new("scenarios").join(scenario), &out, &more);
     let cache = &summary(&out)["prefix_cache"];
     (cache["hits_tokens"].as_u64().unwrap(), cache["queries_tokens"].as_u64().unwrap())
+}
+
+#[test]
+fn tiers_hold_the_blocks_of_every_group_and_rank() {
+    let external_hits = |overrides: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let shorter = [
+            "--set",
+            "workload.chat.duration_s=10",
+            "--set",
+            "workload.chat.max_context_tokens=8192",
+            "--set",
+            "engine.max_model_len=8192",
+        ];
+        let more: Vec<&str> =
+            shorter.into_iter().chain(overrides.iter().flat_map(|text| ["--set", text])).collect();
+        run(Path::new("scenarios/kv_offload_tiers.yaml"), &out, &more);
+        summary(&out)["external_cache"]["hits_tokens"].as_u64().unwrap()
+    };
+    let groups = "engine.kv_cache_groups=[{kind: full}, {kind: sliding_window, sliding_window: 512}]";
+    let hits = external_hits(&[groups, "engine.num_gpu_blocks_override=1100"]);
+    assert!(hits > 0 && hits % 16 == 0, "{hits}");
+    let tp = "engine.tensor_parallel_size=16";
+    let hits =
+        external_hits(&[tp, "engine.decode_context_parallel_size=2", "engine.num_gpu_blocks_override=300"]);
+    assert!(hits > 0 && hits % 32 == 0, "{hits}");
 }
 
 #[test]
@@ -147,4 +201,8 @@ fn the_same_scenario_and_seed_give_the_same_bytes() {
     run(scenario, &out("c"), &[&short[..], &["--seed", "2"]].concat());
     assert!(files(&out("a")) == files(&out("b")));
     assert!(files(&out("a")) != files(&out("c")));
+    let mix = Path::new("scenarios/mix.yaml");
+    run(mix, &out("d"), &[]);
+    run(mix, &out("e"), &[]);
+    assert!(files(&out("d")) == files(&out("e")));
 }

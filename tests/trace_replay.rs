@@ -124,8 +124,8 @@ fn a_trace_without_times_needs_arrivals() {
     let error = run(&mut trace("closed_loop: false", &content).unwrap(), 5.0).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "line 2, field `at_s`: found nothing, expected a time; or give `arrivals` in the scenario's trace: `{rate: \
-         {per_s: ...}}` or `{concurrency: ...}`"
+        "line 2: found a request without a time, expected one; or `arrivals` in the scenario's trace, such as \
+         `{concurrency: 8}` or `{rate: {per_s: 2}}`"
     );
 }
 
@@ -230,9 +230,10 @@ fn the_report_is_told_what_was_assumed() {
     run(&mut lengths, 1.0).unwrap();
     let notes = lengths.notes();
     assert_eq!(notes.trace_format, Some("burstgpt"));
-    assert_eq!(notes.notes, ["the trace records no tokens; by assumption prompts share nothing"]);
+    assert_eq!(notes.notes, ["only lengths are recorded: prompts are assumed to share nothing"]);
     let chat = r#"{"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}"#;
-    let chat = trace("arrivals: {concurrency: 1}", chat).unwrap();
+    let mut chat = trace("arrivals: {concurrency: 1}", chat).unwrap();
+    run(&mut chat, 1.0).unwrap();
     assert_eq!(
         chat.notes().notes,
         ["4 characters of text count as a token, and the chat template as 4 tokens for each message"]

@@ -12,5 +12,8 @@ pub(super) const BAD_INPUT: u8 = 2;
 
 /// Whoever read our output has gone, which is their right.
 pub(super) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    let is_closed = |error: &(dyn Error + 'static)| {
+        error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    };
+    std::iter::successors(Some(error), |&error| error.source()).any(is_closed)
 }

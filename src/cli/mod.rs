@@ -1,9 +1,11 @@
 //! The command line: one file for each subcommand.
 
+mod compare;
 mod conform;
 mod exit;
 mod progress;
 mod run;
+mod sweep;
 mod trace;
 
 use std::process::ExitCode;
@@ -21,6 +23,8 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArguments),
+    Sweep(sweep::SweepArguments),
+    Compare(compare::CompareArguments),
     Conform(conform::ConformArguments),
     Trace(trace::TraceArguments),
 }
@@ -38,6 +42,8 @@ pub fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Sweep(arguments) => sweep::sweep(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
     };

@@ -1,4 +1,4 @@
-//! A bar with what has been simulated and the time left, on a terminal only.
+//! Bars with what has been simulated and the time left, on a terminal only.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -60,6 +60,21 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// A bar of `all` runs, of which `done` were there before, with their rate and the time left.
+pub(super) fn runs_bar(name: &str, done: usize, all: usize, quiet: bool) -> Option<ProgressBar> {
+    (!quiet && std::io::stderr().is_terminal()).then(|| {
+        let left = (all - done) as u64;
+        let bar = ProgressBar::with_draw_target(Some(left), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template(
+            "{spinner} {prefix} [{bar:30}] {pos}/{len} runs, {per_sec}, {eta} left {msg} [{elapsed_precise}]",
+        );
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_prefix(name.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        bar
+    })
 }
 
 /// What is said of a run that has got to `now` after so long, with this share of its requests.

@@ -23,6 +23,14 @@ pub(super) struct Residencies {
     pub idle_times: LogHistogram,
 }
 
+impl Residencies {
+    pub fn add(&mut self, eviction: &BlockEviction) {
+        let count = u64::from(eviction.num_blocks);
+        self.lifetimes.add_n(eviction.lifetime_ns, count);
+        self.idle_times.add_n(eviction.idle_ns, count);
+    }
+}
+
 pub(super) struct BlocksCsv {
     chunk: Vec<BlockEviction>,
     full: SyncSender<Vec<BlockEviction>>,
@@ -40,9 +48,7 @@ impl BlocksCsv {
             let mut residencies = Residencies::default();
             for mut chunk in to_write {
                 for eviction in chunk.drain(..) {
-                    let count = u64::from(eviction.num_blocks);
-                    residencies.lifetimes.add_n(eviction.lifetime_ns, count);
-                    residencies.idle_times.add_n(eviction.idle_ns, count);
+                    residencies.add(&eviction);
                     if eviction.cached {
                         push_rows(&mut text, &eviction);
                     }

@@ -1,17 +1,42 @@
 //! What the report was made from, so that it can be made again.
 
-use serde::Serialize;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub(super) const MANIFEST: &str = "manifest.json";
 
 /// The trace that was replayed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceInfo {
     /// Without its folder.
     pub file_name: String,
     /// Of the file as it is, in hex.
     pub sha256: String,
+}
+
+impl TraceInfo {
+    /// # Errors
+    /// The file cannot be read.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let mut hasher = Sha256::new();
+        let mut file = File::open(path)?;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let read = file.read(&mut buffer)?;
+            if read == 0 {
+                break;
+            }
+            hasher.update(&buffer[..read]);
+        }
+        Ok(Self {
+            file_name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            sha256: hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+        })
+    }
 }
 
 #[derive(Debug, Serialize)]

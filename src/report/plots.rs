@@ -6,17 +6,17 @@ use plotters::prelude::*;
 use super::ReportError;
 use super::timeseries::Timeseries;
 
-const WIDTH: u32 = 960;
+pub(crate) const WIDTH: u32 = 960;
 const HEIGHT: u32 = 480;
 // Okabe and Ito's colours, which the colour-blind can tell apart.
-const BLUE: RGBColor = RGBColor(0, 114, 178);
-const ORANGE: RGBColor = RGBColor(213, 94, 0);
-const GREEN: RGBColor = RGBColor(0, 158, 115);
-const INK: RGBColor = RGBColor(51, 51, 51);
-const GRID: RGBColor = RGBColor(225, 225, 225);
+pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
+pub(crate) const ORANGE: RGBColor = RGBColor(213, 94, 0);
+pub(crate) const GREEN: RGBColor = RGBColor(0, 158, 115);
+pub(crate) const INK: RGBColor = RGBColor(51, 51, 51);
+pub(crate) const GRID: RGBColor = RGBColor(225, 225, 225);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type DrawError<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type DrawError<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
 
 struct Line<'a> {
     label: &'a str,
@@ -99,7 +99,7 @@ fn bins(series: &Timeseries) -> impl Iterator<Item = (f64, &super::timeseries::B
 }
 
 /// The text of an SVG that screen readers announce by its title.
-fn draw(
+pub(crate) fn draw(
     file_name: &'static str,
     title: &str,
     height: u32,

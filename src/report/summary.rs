@@ -8,7 +8,7 @@ use crate::engine::connector::{TierKind, TierStats};
 use crate::workload::WorkloadNotes;
 
 /// A whole run. Every number has its unit in its name; a rate stands beside what it is made of.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunSummary {
     pub name: String,
     pub seed: u64,
@@ -104,7 +104,7 @@ impl HitRate {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NamedHitRate {
     pub name: String,
     pub requests: u64,
@@ -112,7 +112,7 @@ pub struct NamedHitRate {
     pub rate: HitRate,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PrefixCache {
     /// Of first admissions, as `vllm:prefix_cache_queries` and `_hits` count.
     #[serde(flatten)]

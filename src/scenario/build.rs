@@ -5,29 +5,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use serde::Deserialize;
-
 use super::ScenarioError;
 use super::check::check;
-use super::deserialize::NodeDeserializer;
 use super::engine_section::TransferSection;
-use super::error::FieldError;
-use super::file::{CostSection, ScenarioFile, WorkloadSection};
+use super::file::{CostSection, ScenarioFile};
+use super::template::Template;
 use super::trace_progress::{CountingReader, TraceWithProgress};
-use super::tree::{Node, Value};
+use super::tree::Node;
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{Coefficients, ConstantCost, CostModel, Roofline};
 use crate::engine::EngineConfig;
-use crate::engine::connector::{KvConnector, TierConfig, TieredConnector};
+use crate::engine::connector::{KvConnector, TierConfig, TierGroup, TieredConnector};
 use crate::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
+use crate::engine::kv_cache::KvCacheSpec;
 use crate::engine::scheduler::Scheduler;
 use crate::simulation::{
     Action, ActionKind, DraftAcceptance, Link, Replica, ReplicaConfig, Simulation, Transfers,
 };
 use crate::units::SimTime;
-use crate::workload::chat::Chat;
-use crate::workload::trace::{HfTokenizer, Trace, TraceConfig, TraceInput};
-use crate::workload::{ConfigError, Workload, WorkloadError};
+use crate::workload::trace::{HfTokenizer, SharedTrace, SharedTraces, Trace, TraceConfig, TraceInput};
+use crate::workload::{ConfigError, TraceFile, Workload, WorkloadConfig, WorkloadError};
 
 /// Where a scenario comes from, and what the command line changes in it.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +56,7 @@ pub struct Scenario {
 #[derive(Clone, Debug)]
 pub(super) struct Typed {
     pub source: Source,
-    tree: Node,
+    pub tree: Node,
 }
 
 impl Typed {
@@ -85,8 +82,11 @@ impl Scenario {
     /// # Errors
     /// The first problem, with the line to change.
     pub fn load(source: Source) -> Result<Self, ScenarioError> {
-        let (tree, file) = read(&source).map_err(|error| error.in_file(&source.path))?;
-        let typed = Typed { source, tree };
+        Template::read(source)?.scenario(&[])
+    }
+
+    /// Checks what was read.
+    pub(super) fn new(typed: Typed, file: ScenarioFile) -> Result<Self, ScenarioError> {
         let checked = check(&typed, &file)?;
         let scenario = Self {
             typed,
@@ -115,7 +115,7 @@ impl Scenario {
     /// # Errors
     /// `--trace` beside another workload.
     pub fn trace_path(&self) -> Result<Option<PathBuf>, ScenarioError> {
-        let WorkloadSection::Trace(trace) = &self.file.workload else {
+        let WorkloadConfig::Trace(trace) = &self.file.workload else {
             return match &self.typed.source.trace {
                 Some(path) => Err(ScenarioError::new(
                     format!("--trace {}", path.display()),
@@ -125,8 +125,8 @@ impl Scenario {
                 None => Ok(None),
             };
         };
-        let beside = self.typed.source.path.parent().unwrap_or(Path::new("")).join(&trace.path);
-        Ok(Some(self.typed.source.trace.clone().unwrap_or(beside)))
+        let given = self.typed.source.trace.clone();
+        Ok(Some(given.unwrap_or_else(|| self.beside(&trace.path))))
     }
 
     /// Makes the simulation, and opens its trace if it has one.
@@ -134,6 +134,14 @@ impl Scenario {
     /// # Errors
     /// A trace that cannot be opened.
     pub fn build(&self) -> Result<Simulation, ScenarioError> {
+        self.build_sharing(&SharedTraces::default())
+    }
+
+    /// The same, with traces that are in memory already.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn build_sharing(&self, traces: &SharedTraces) -> Result<Simulation, ScenarioError> {
         let seed = self.seed();
         let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
         let transfers = self.file.engine.kv_transfer_config.as_ref().map(|config| self.transfers(config));
@@ -169,7 +177,7 @@ impl Scenario {
                 reset_external: action.reset_prefix_cache.reset_external,
             },
         });
-        Ok(Simulation::new(self.workload()?, replica, actions.collect()))
+        Ok(Simulation::new(self.workload_sharing(traces)?, replica, actions.collect()))
     }
 
     /// Digests only where somebody sees them: in KV events.
@@ -188,7 +196,7 @@ impl Scenario {
 
     fn transfers(&self, config: &TransferSection) -> Transfers {
         let tp = self.file.engine.tensor_parallel_size;
-        let bytes_per_block = self.model.kv_bytes_per_token(tp) * u64::from(self.engine.block_size);
+        let bytes_per_block = self.kv_cache_size.bytes_per_block;
         let tiers: Vec<TierConfig> = config
             .tiers
             .iter()
@@ -203,81 +211,172 @@ impl Scenario {
             read_bytes_per_s: tier.read_gb_per_s * 1e9,
             write_bytes_per_s: tier.write_gb_per_s * 1e9,
         };
-        let connector = TieredConnector::new(self.engine.block_size, &tiers);
+        let group = |spec: &KvCacheSpec| TierGroup {
+            block_size: self.engine.group_block_size(spec),
+            sliding_window: match *spec {
+                KvCacheSpec::SlidingWindow { sliding_window, .. } => Some(sliding_window),
+                _ => None,
+            },
+        };
+        let groups: Vec<TierGroup> = self.engine.kv_cache_groups.iter().map(group).collect();
+        let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
+        let connector = TieredConnector::new(hash_block_size, &groups, &tiers);
         Transfers::new(connector, config.tiers.iter().map(link).collect(), bytes_per_block)
     }
 
-    fn trace(&self, config: &TraceConfig) -> Result<TraceWithProgress<Trace>, ScenarioError> {
-        let path = self.trace_path()?.unwrap_or_default();
+    /// Makes the workload alone, and opens its traces if it has some.
+    ///
+    /// # Errors
+    /// A trace that cannot be opened.
+    pub fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
+        self.workload_sharing(&SharedTraces::default())
+    }
+
+    /// Reads the traces of the workload into memory, as far as they are replayed, save for those that
+    /// are there.
+    ///
+    /// # Errors
+    /// A trace that cannot be read so far.
+    pub fn read_traces(&self, traces: &mut SharedTraces) -> Result<(), ScenarioError> {
+        let section = format!("workload.{}", self.file.workload.kind());
+        let built = self.file.workload.build(self.seed(), &mut |field, config| {
+            let opened =
+                self.open_trace(&format!("{section}{field}"), config, traces).map_err(Unbuilt::Named)?;
+            let TraceFile { path, input, tokenizer } = opened.file;
+            let shared = match traces.get(&path, config) {
+                Some(shared) => shared,
+                None => SharedTrace::read(input, config, tokenizer)
+                    .map_err(|error| Unbuilt::Trace(path.clone(), error))?,
+            };
+            traces.insert(path.clone(), config, shared.clone());
+            Ok(TraceFile { path, input: shared.into(), tokenizer: None })
+        });
+        built.map(|_| ()).map_err(|error| self.unbuilt(&section, error))
+    }
+
+    fn workload_sharing(&self, traces: &SharedTraces) -> Result<Box<dyn Workload>, ScenarioError> {
+        let workload = &self.file.workload;
+        if let WorkloadConfig::Trace(config) = workload {
+            return Ok(Box::new(self.trace(config, traces)?));
+        }
+        let section = format!("workload.{}", workload.kind());
+        let built = workload.build(self.seed(), &mut |field, config| {
+            let opened =
+                self.open_trace(&format!("{section}{field}"), config, traces).map_err(Unbuilt::Named)?;
+            Ok(opened.file)
+        });
+        built.map_err(|error| self.unbuilt(&section, error))
+    }
+
+    fn trace(
+        &self,
+        config: &TraceConfig,
+        traces: &SharedTraces,
+    ) -> Result<TraceWithProgress<Trace>, ScenarioError> {
+        let OpenedTrace { file, num_bytes, num_bytes_read } =
+            self.open_trace("workload.trace", config, traces)?;
+        let TraceFile { path, input, tokenizer } = file;
+        let trace = Trace::new(input, config, tokenizer, self.seed()).map_err(|error| {
+            let error = match error {
+                WorkloadError::Config(error) => Unbuilt::Config(error),
+                error => Unbuilt::Trace(path, error),
+            };
+            self.unbuilt("workload.trace", error)
+        })?;
+        let max_requests = config.max_requests;
+        Ok(TraceWithProgress { trace, num_bytes_read, num_bytes, num_requests: 0, max_requests })
+    }
+
+    fn unbuilt(&self, section: &str, error: Unbuilt) -> ScenarioError {
+        match error {
+            Unbuilt::Named(error) => error,
+            Unbuilt::Config(ConfigError { field, found, expected }) => self
+                .typed
+                .wrong(&format!("{section}.{field}"), format!("`{field}` is {found}"))
+                .hint(format!("give {expected}")),
+            Unbuilt::Trace(path, error) => ScenarioError::new(path, error),
+        }
+    }
+
+    /// Opens the trace at a field, if it is not there already.
+    fn open_trace(
+        &self,
+        field: &str,
+        config: &TraceConfig,
+        traces: &SharedTraces,
+    ) -> Result<OpenedTrace, ScenarioError> {
+        // Only the workload as a whole can be another.
+        let given = self.typed.source.trace.as_ref();
+        let path = given.cloned().unwrap_or_else(|| self.beside(&config.path));
+        if let Some(shared) = traces.get(&path, config) {
+            let file = TraceFile { path, input: shared.into(), tokenizer: None };
+            return Ok(OpenedTrace { file, num_bytes: 0, num_bytes_read: Arc::default() });
+        }
         let cannot = |error: std::io::Error| {
             let message = format!("cannot read {}: {error}", path.display());
-            let error = match &self.typed.source.trace {
-                Some(trace) => ScenarioError::new(format!("--trace {}", trace.display()), message),
-                None => self.typed.wrong("workload.trace.path", message),
+            let error = match given {
+                Some(given) => ScenarioError::new(format!("--trace {}", given.display()), message),
+                None => self.typed.wrong(&format!("{field}.path"), message),
             };
-            error.hint("give the path of a trace, relative to the scenario, or --trace FILE")
+            let or = if field == "workload.trace" { ", or --trace FILE" } else { "" };
+            error.hint(format!("give the path of a trace, relative to the scenario{or}"))
         };
         let file = File::open(&path).map_err(cannot)?;
         let num_bytes = file.metadata().map_err(cannot)?.len();
         let num_bytes_read = Arc::<AtomicU64>::default();
         let reader = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
         let input = TraceInput::new(reader).map_err(cannot)?;
-        let tokenizer = config.text.tokenizer.as_ref().map(|path| self.tokenizer(path)).transpose()?;
-        let trace = Trace::new(input, config, tokenizer, self.seed()).map_err(|error| match error {
-            WorkloadError::Config(ConfigError { field, found, expected }) => self
-                .typed
-                .wrong(&format!("workload.trace.{field}"), format!("`{field}` is {found}"))
-                .hint(format!("give {expected}")),
-            error => ScenarioError::new(&path, error),
-        })?;
-        let max_requests = config.max_requests;
-        Ok(TraceWithProgress { trace, num_bytes_read, num_bytes, num_requests: 0, max_requests })
+        let tokenizer = config.text.tokenizer.as_ref().map(|path| self.tokenizer(field, path)).transpose()?;
+        Ok(OpenedTrace { file: TraceFile { path, input, tokenizer }, num_bytes, num_bytes_read })
     }
 
-    /// Reads a tokenizer at a path relative to the scenario.
-    fn tokenizer(&self, path: &Path) -> Result<HfTokenizer, ScenarioError> {
-        let field = "workload.trace.text.tokenizer";
-        let beside = self.typed.source.path.parent().unwrap_or(Path::new("")).join(path);
+    /// Reads the tokenizer of the trace at a field.
+    fn tokenizer(&self, trace: &str, path: &Path) -> Result<HfTokenizer, ScenarioError> {
+        let field = format!("{trace}.text.tokenizer");
+        let beside = self.beside(path);
         let json = std::fs::read(&beside).map_err(|error| {
             self.typed
-                .wrong(field, format!("cannot read {}: {error}", beside.display()))
+                .wrong(&field, format!("cannot read {}: {error}", beside.display()))
                 .hint("give the path of a Hugging Face tokenizer.json, relative to the scenario")
         })?;
         HfTokenizer::new(&path.to_string_lossy(), &json)
-            .map_err(|problem| self.typed.wrong(field, problem).hint("give a Hugging Face tokenizer.json"))
+            .map_err(|problem| self.typed.wrong(&field, problem).hint("give a Hugging Face tokenizer.json"))
     }
 
-    /// Makes the workload alone, and opens its trace if it has one.
-    ///
-    /// # Errors
-    /// A trace that cannot be opened.
-    pub fn workload(&self) -> Result<Box<dyn Workload>, ScenarioError> {
-        let config_error = |error: ConfigError| self.typed.wrong("workload", error);
-        match &self.file.workload {
-            WorkloadSection::Chat(chat) => {
-                Ok(Box::new(Chat::new((**chat).clone(), self.seed()).map_err(config_error)?))
-            }
-            WorkloadSection::Trace(config) => Ok(Box::new(self.trace(config)?)),
-        }
+    /// A path that is relative to the scenario.
+    fn beside(&self, path: &Path) -> PathBuf {
+        self.typed.source.path.parent().unwrap_or(Path::new("")).join(path)
     }
 }
 
-/// The text as it was typed with the command line's changes, and what it says.
-fn read(source: &Source) -> Result<(Node, ScenarioFile), FieldError> {
-    let mut tree = Node::parse(&source.text)?;
-    if !matches!(tree.value, Value::Map(_)) {
-        return Err(FieldError {
-            place: Some(tree.place),
-            ..FieldError::new("found no fields", "write YAML, each field on a line `name: value`")
-        });
+/// A trace that tells how far it has been read.
+struct OpenedTrace {
+    file: TraceFile,
+    num_bytes: u64,
+    num_bytes_read: Arc<AtomicU64>,
+}
+
+/// Why a workload cannot be built.
+enum Unbuilt {
+    Config(ConfigError),
+    /// A trace that is not what it should be.
+    Trace(PathBuf, WorkloadError),
+    /// Known with its place.
+    Named(ScenarioError),
+}
+
+impl From<ConfigError> for Unbuilt {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
     }
-    for text in &source.overrides {
-        tree.apply_override(text)?;
+}
+
+impl From<WorkloadError> for Unbuilt {
+    fn from(error: WorkloadError) -> Self {
+        match error {
+            WorkloadError::Config(error) => Self::Config(error),
+            WorkloadError::InFile { path, source } => Self::Trace(path, *source),
+            error => Self::Trace(PathBuf::from("workload"), error),
+        }
     }
-    let mut file = ScenarioFile::deserialize(NodeDeserializer::new(&tree))?;
-    file.seed = source.seed.unwrap_or(file.seed);
-    if let WorkloadSection::Trace(trace) = &mut file.workload {
-        trace.skip_bad_rows |= source.skip_bad_rows;
-    }
-    Ok((tree, file))
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use super::ScenarioError;
 use super::build::Typed;
 use super::engine_section::{EngineSection, TransferSection};
-use super::error::suggest;
-use super::file::{CostSection, ScenarioFile, WorkloadSection};
+use super::error::{ErrorKind, suggest};
+use super::file::{CostSection, ScenarioFile};
 use super::kv_cache_groups::{blocks_for_one_request, longest_model_len};
 use crate::catalog::{
     Gpu, KvCacheSize, MemoryConfig, Model, SizingError, UnknownName, parse_hf_config, size_kv_cache,
@@ -14,12 +14,15 @@ use crate::catalog::{
 use crate::engine::EngineConfig;
 use crate::engine::kv_cache::KvCacheSpec;
 use crate::text_file::{TextFileError, read_text};
-use crate::workload::ConfigError;
+use crate::workload::{ConfigError, WorkloadConfig};
 
 /// The longest time of an action, and of a constant step.
 const MAX_AT_S: f64 = 1e9;
 const MAX_STEP_NS: u64 = 1_000_000_000_000;
 const MAX_PER_TOKEN_NS: u64 = 1_000_000_000;
+
+/// A length without an end can be more than this.
+const MAX_LENGTH: u64 = i32::MAX as u64;
 
 pub(super) struct Checked {
     pub model: Model,
@@ -35,8 +38,7 @@ pub(super) fn check(typed: &Typed, file: &ScenarioFile) -> Result<Checked, Scena
     let model = file.engine.served(find_model(typed, &file.model)?);
     let gpu = Gpu::find(&file.gpu).map_err(|error| unknown_name(typed, "gpu", &error, ""))?;
     let (engine, kv_cache_size) = check_engine(typed, &file.engine, &model, gpu)?;
-    check_workload(typed, &file.workload, engine.max_model_len)?;
-    check_prompt_embeds(typed, file)?;
+    check_workload(typed, file, engine.max_model_len)?;
     check_cost(typed, file.cost)?;
     for (index, action) in file.actions.iter().enumerate() {
         if !(0.0..=MAX_AT_S).contains(&action.at_s) {
@@ -61,7 +63,7 @@ fn check_name(typed: &Typed, name: &str) -> Result<(), ScenarioError> {
 
 fn unknown_name(typed: &Typed, field: &str, error: &UnknownName, or: &str) -> ScenarioError {
     let hint = suggest(&error.name, &error.known) + or;
-    typed.wrong(field, format!("unknown {} `{}`", error.kind, error.name)).hint(hint)
+    typed.wrong(field, format!("unknown {} `{}`", error.kind, error.name)).hint(hint).kind(ErrorKind::Typing)
 }
 
 /// A built-in model, or the `config.json` at a path relative to the scenario.
@@ -74,13 +76,14 @@ fn find_model(typed: &Typed, name: &str) -> Result<Model, ScenarioError> {
     let text = read_text(&path).map_err(|error| match error {
         TextFileError::Read { .. } => typed
             .wrong("model", error)
-            .hint("give the path of a Hugging Face config.json, relative to the scenario"),
+            .hint("give the path of a Hugging Face config.json, relative to the scenario")
+            .kind(ErrorKind::Typing),
         // It says itself what to do.
-        TextFileError::NotUtf8 { .. } => typed.wrong("model", error),
+        TextFileError::NotUtf8 { .. } => typed.wrong("model", error).kind(ErrorKind::Typing),
     })?;
     let stem = path.parent().and_then(Path::file_name).unwrap_or(path.as_os_str());
     parse_hf_config(&stem.to_string_lossy(), &text)
-        .map_err(|error| typed.wrong_as("model", &error.to_string()))
+        .map_err(|error| typed.wrong_as("model", &error.to_string()).kind(ErrorKind::Typing))
 }
 
 fn check_engine(
@@ -217,8 +220,12 @@ fn check_tiers(
     transfer: &TransferSection,
     engine: &EngineConfig,
 ) -> Result<(), ScenarioError> {
-    if !matches!(engine.kv_cache_groups[..], [KvCacheSpec::FullAttention { .. }]) {
-        let message = "tiers hold blocks of one group of full attention only";
+    // vLLM's offloading knows chunks and Mamba states too; they are not modelled here.
+    let is_held = |spec: &KvCacheSpec| {
+        matches!(spec, KvCacheSpec::FullAttention { .. } | KvCacheSpec::SlidingWindow { .. })
+    };
+    if !engine.kv_cache_groups.iter().all(is_held) {
+        let message = "tiers hold blocks of full and sliding-window attention only";
         return Err(typed
             .wrong("engine.kv_transfer_config", message)
             .hint("leave kv_transfer_config out, or take a model without other kinds of layers"));
@@ -248,41 +255,67 @@ fn check_tiers(
     Ok(())
 }
 
-fn check_workload(
-    typed: &Typed,
-    workload: &WorkloadSection,
-    max_model_len: u32,
-) -> Result<(), ScenarioError> {
-    let (section, result) = match workload {
-        WorkloadSection::Trace(trace) => ("workload.trace", trace.validate()),
-        WorkloadSection::Chat(chat) => ("workload.chat", chat.validate()),
-    };
-    result.map_err(|ConfigError { field, found, expected }| {
+fn check_workload(typed: &Typed, file: &ScenarioFile, max_model_len: u32) -> Result<(), ScenarioError> {
+    let workload = &file.workload;
+    let section = format!("workload.{}", workload.kind());
+    workload.validate().map_err(|ConfigError { field, found, expected }| {
         typed
             .wrong(&format!("{section}.{field}"), format!("`{field}` is {found}"))
             .hint(format!("give {expected}"))
     })?;
-    if let WorkloadSection::Chat(chat) = workload
-        && chat.max_context_tokens > max_model_len
-    {
-        let message = format!(
-            "sessions grow to max_context_tokens ({}), which is more than max_model_len ({max_model_len})",
-            chat.max_context_tokens
-        );
-        return Err(typed
-            .wrong("workload.chat.max_context_tokens", message)
-            .hint(format!("give {max_model_len} or less")));
+    let check_requests = |section: &str, workload: &WorkloadConfig| {
+        check_lengths(typed, section, workload, max_model_len)?;
+        check_prompt_embeds(typed, section, workload, file.engine.enable_prompt_embeds)
+    };
+    let WorkloadConfig::Mix(mix) = workload else { return check_requests(&section, workload) };
+    mix.parts.iter().enumerate().try_for_each(|(index, part)| {
+        let kind = part.workload.kind();
+        check_requests(&format!("{section}.parts[{index}].workload.{kind}"), &part.workload)
+    })
+}
+
+/// vLLM refuses a request that may become longer than the model's context.
+fn check_lengths(
+    typed: &Typed,
+    section: &str,
+    workload: &WorkloadConfig,
+    max_model_len: u32,
+) -> Result<(), ScenarioError> {
+    let most = workload.max_request_tokens().unwrap_or(0);
+    if most <= u64::from(max_model_len) {
+        return Ok(());
     }
-    Ok(())
+    Err(match workload {
+        WorkloadConfig::Chat(_) | WorkloadConfig::Agents(_) => {
+            let message = format!(
+                "sessions grow to max_context_tokens ({most}), which is more than max_model_len ({max_model_len})"
+            );
+            typed
+                .wrong(&format!("{section}.max_context_tokens"), message)
+                .hint(format!("give {max_model_len} or less"))
+        }
+        _ => {
+            let most = if most > MAX_LENGTH { "any number of".to_owned() } else { most.to_string() };
+            let message = format!(
+                "a prompt and its answer can have {most} tokens, but max_model_len is {max_model_len}"
+            );
+            typed.wrong(section, message).hint("give shorter lengths, and a `max` to those without one")
+        }
+    })
 }
 
 /// vLLM refuses embeddings unless told to take them.
-fn check_prompt_embeds(typed: &Typed, file: &ScenarioFile) -> Result<(), ScenarioError> {
-    let WorkloadSection::Chat(chat) = &file.workload else { return Ok(()) };
+fn check_prompt_embeds(
+    typed: &Typed,
+    section: &str,
+    workload: &WorkloadConfig,
+    enable_prompt_embeds: bool,
+) -> Result<(), ScenarioError> {
+    let WorkloadConfig::Chat(chat) = workload else { return Ok(()) };
     match chat.tenants.iter().position(|tenant| tenant.prompt_embeds) {
-        Some(index) if !file.engine.enable_prompt_embeds => Err(typed
+        Some(index) if !enable_prompt_embeds => Err(typed
             .wrong(
-                &format!("workload.chat.tenants[{index}].prompt_embeds"),
+                &format!("{section}.tenants[{index}].prompt_embeds"),
                 "the server takes no prompt embeddings",
             )
             .hint("set engine.enable_prompt_embeds to true, or leave prompt_embeds out")),

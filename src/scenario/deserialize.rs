@@ -66,14 +66,19 @@ fn wanted(expected: &dyn Expected) -> String {
 }
 
 /// A node and the path that leads to it.
-pub(super) struct NodeDeserializer<'a> {
+pub(crate) struct NodeDeserializer<'a> {
     node: &'a Node,
     path: String,
 }
 
 impl<'a> NodeDeserializer<'a> {
     pub fn new(node: &'a Node) -> Self {
-        Self { node, path: String::new() }
+        Self::at(node, "")
+    }
+
+    /// Of a node that lies at a path.
+    pub fn at(node: &'a Node, path: &str) -> Self {
+        Self { node, path: path.to_owned() }
     }
 
     fn child(&self, part: &str, node: &'a Node) -> Self {

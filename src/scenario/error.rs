@@ -5,17 +5,29 @@ use std::path::{Path, PathBuf};
 
 /// Where a value was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// In the scenario's file; line and column count from 1.
     File { line: usize, column: usize },
+    /// In another file that changes the scenario.
+    OtherFile { file: PathBuf, line: usize, column: usize },
     /// In an override, such as `engine.block_size=8`.
     Override(String),
+}
+
+/// What is to be corrected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// What was typed cannot be read: syntax, a field or a name that there is not, a missing file.
+    Typing,
+    /// It was read, and no server could start with it.
+    Meaning,
 }
 
 /// One problem of one file. Displays as `file:line:column: message`, with a hint on a line of its
 /// own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
+    pub kind: ErrorKind,
     /// The scenario, a file it names, or an option such as `--set`.
     pub source: PathBuf,
     /// Counted from 1.
@@ -27,7 +39,14 @@ pub struct ScenarioError {
 
 impl ScenarioError {
     pub(super) fn new(source: impl Into<PathBuf>, message: impl ToString) -> Self {
-        Self { source: source.into(), line: None, column: None, message: message.to_string(), hint: None }
+        Self {
+            kind: ErrorKind::Meaning,
+            source: source.into(),
+            line: None,
+            column: None,
+            message: message.to_string(),
+            hint: None,
+        }
     }
 
     /// An error of what was typed at a place of the scenario `file`; without a place, of the whole.
@@ -35,6 +54,9 @@ impl ScenarioError {
         let error = Self::new(file, message);
         match place {
             Some(Place::File { line, column }) => Self { line: Some(*line), column: Some(*column), ..error },
+            Some(Place::OtherFile { file, line, column }) => {
+                Self { source: file.clone(), line: Some(*line), column: Some(*column), ..error }
+            }
             Some(Place::Override(text)) => {
                 Self { source: format!("{} with --set {text}", file.display()).into(), ..error }
             }
@@ -45,6 +67,18 @@ impl ScenarioError {
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    pub(super) fn kind(self, kind: ErrorKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// What is wrong and what to do, without the place.
+    pub fn without_place(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}; {hint}", self.message),
+            None => self.message.clone(),
+        }
     }
 }
 
@@ -70,7 +104,7 @@ impl std::error::Error for ScenarioError {}
 /// A problem of one field, before the file's name is added to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}; {hint}")]
-pub(super) struct FieldError {
+pub(crate) struct FieldError {
     /// `None` until the value around it adds its own.
     pub place: Option<Place>,
     /// Its path, such as `engine.block_size`; empty for the scenario as a whole.
@@ -88,12 +122,12 @@ impl FieldError {
     pub fn in_file(self, file: &Path) -> ScenarioError {
         let of_field = if self.field.is_empty() { String::new() } else { format!("`{}`: ", self.field) };
         let message = format!("{of_field}{}", self.problem);
-        ScenarioError::at(file, self.place.as_ref(), message).hint(self.hint)
+        ScenarioError::at(file, self.place.as_ref(), message).hint(self.hint).kind(ErrorKind::Typing)
     }
 }
 
 /// Of all `known` names the one that was probably meant by `typed`, and all of them.
-pub(super) fn suggest(typed: &str, known: &[&str]) -> String {
+pub(crate) fn suggest(typed: &str, known: &[&str]) -> String {
     let nearest = known
         .iter()
         .map(|name| (strsim::normalized_damerau_levenshtein(typed, name), name))

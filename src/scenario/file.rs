@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::engine_section::EngineSection;
-use crate::workload::chat::ChatConfig;
-use crate::workload::trace::TraceConfig;
+use crate::workload::WorkloadConfig;
 
 /// A whole scenario file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,7 +22,7 @@ pub struct ScenarioFile {
     pub gpu: String,
     #[serde(default)]
     pub engine: EngineSection,
-    pub workload: WorkloadSection,
+    pub workload: WorkloadConfig,
     /// The GPU's own cost model if left out.
     #[serde(default)]
     pub cost: Option<CostSection>,
@@ -34,16 +33,6 @@ pub struct ScenarioFile {
 
 const fn one() -> u64 {
     1
-}
-
-/// One source of requests.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WorkloadSection {
-    /// A recorded trace.
-    Trace(TraceConfig),
-    /// Generated chat sessions.
-    Chat(Box<ChatConfig>),
 }
 
 /// A cost model other than the GPU's.

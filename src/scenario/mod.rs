@@ -12,10 +12,16 @@ mod engine_section;
 mod error;
 mod file;
 mod kv_cache_groups;
+mod run_info;
+mod template;
 mod trace_progress;
 mod tree;
 
 pub use build::{Scenario, Source};
+pub(crate) use deserialize::NodeDeserializer;
 pub use engine_section::{EngineSection, SpeculativeSection, TierSection, TransferSection};
-pub use error::ScenarioError;
-pub use file::{ActionSection, CostSection, ScenarioFile, WorkloadSection};
+pub use error::{ErrorKind, ScenarioError};
+pub(crate) use error::{FieldError, Place, suggest};
+pub use file::{ActionSection, CostSection, ScenarioFile};
+pub use template::Template;
+pub(crate) use tree::{Node, Value, split_path};

@@ -4,6 +4,7 @@
 //! the same way wherever it was typed.
 
 use std::fmt;
+use std::path::Path;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{DuplicateKeyPolicy, Location, Spanned};
@@ -11,13 +12,13 @@ use serde_yaml::{DuplicateKeyPolicy, Location, Spanned};
 use super::error::{FieldError, Place};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub value: Value,
     pub place: Place,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Null,
     Bool(bool),
     Unsigned(u64),
@@ -30,7 +31,7 @@ pub(super) enum Value {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Key {
+pub(crate) struct Key {
     pub name: String,
     pub place: Place,
 }
@@ -99,24 +100,59 @@ impl Node {
         }
     }
 
+    /// Says of all places in this file that they lie in `file`, for a value that goes elsewhere.
+    pub fn out_of(mut self, file: &Path) -> Self {
+        self.leave(file);
+        self
+    }
+
+    fn leave(&mut self, file: &Path) {
+        let leave = |place: &mut Place| {
+            if let Place::File { line, column } = *place {
+                *place = Place::OtherFile { file: file.to_owned(), line, column };
+            }
+        };
+        leave(&mut self.place);
+        match &mut self.value {
+            Value::List(items) => items.iter_mut().for_each(|item| item.leave(file)),
+            Value::Map(entries) => {
+                for (key, node) in entries {
+                    leave(&mut key.place);
+                    node.leave(file);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Applies an override: `path=value`, where the path's parts are the names of fields and the
     /// positions in lists, counted from 0, with dots between them.
     pub fn apply_override(&mut self, text: &str) -> Result<(), FieldError> {
-        let place = Place::Override(text.to_owned());
+        let Some((path, value)) = text.split_once('=').filter(|(path, _)| !path.trim().is_empty()) else {
+            let hint = "write path=value, such as engine.block_size=32";
+            return Err(FieldError {
+                place: Some(Place::Override(text.to_owned())),
+                ..FieldError::new("no `=` between a field and its value", hint)
+            });
+        };
+        self.set(path.trim(), Self::parse_override(text, value)?)
+    }
+
+    /// Puts a value at a path; what was there goes, and what is missing on the way is made.
+    ///
+    /// # Errors
+    /// A list on the way has no such position.
+    pub fn set(&mut self, path: &str, value: Self) -> Result<(), FieldError> {
+        let place = value.place.clone();
         let error = |field: &str, problem: String, hint: String| FieldError {
             place: Some(place.clone()),
             field: field.to_owned(),
             problem,
             hint,
         };
-        let Some((path, value)) = text.split_once('=').filter(|(path, _)| !path.trim().is_empty()) else {
-            let hint = "write path=value, such as engine.block_size=32";
-            return Err(error("", "no `=` between a field and its value".into(), hint.into()));
-        };
-        let value = Self::parse_override(text, value)?;
         let mut node = self;
         let mut so_far = String::new();
-        for part in split_path(path.trim()) {
+        for part in split_path(path) {
             let parent = so_far.clone();
             push_path(&mut so_far, part);
             if !matches!(node.value, Value::Map(_) | Value::List(_)) {
@@ -151,6 +187,28 @@ impl Node {
         Ok(())
     }
 
+    /// The value of a key of this map.
+    pub fn get(&self, name: &str) -> Option<&Self> {
+        let Value::Map(entries) = &self.value else { return None };
+        entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node)
+    }
+
+    /// The values without their places.
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(value) => (*value).into(),
+            Value::Unsigned(value) => (*value).into(),
+            Value::Signed(value) => (*value).into(),
+            Value::Float(value) => (*value).into(),
+            Value::String(text) => text.as_str().into(),
+            Value::List(items) => items.iter().map(Self::to_json).collect(),
+            Value::Map(entries) => {
+                entries.iter().map(|(key, node)| (key.name.clone(), node.to_json())).collect()
+            }
+        }
+    }
+
     /// The place of the field at `path`, or if it was not typed, of the nearest one around it.
     pub fn locate(&self, path: &str) -> Option<&Place> {
         let mut node = self;
@@ -177,7 +235,7 @@ impl Node {
 }
 
 /// Parts of a path: `tenants[0].name` and `tenants.0.name` are the same.
-fn split_path(path: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn split_path(path: &str) -> impl Iterator<Item = &str> {
     path.split(['.', '[']).map(|part| part.trim_end_matches(']')).filter(|part| !part.is_empty())
 }
 

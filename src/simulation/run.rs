@@ -1,5 +1,7 @@
 //! The clock: takes the next event, whatever it is, until there is none.
 
+use std::fmt;
+
 use thiserror::Error;
 
 use super::event_queue::{Event, EventQueue};
@@ -28,6 +30,18 @@ pub enum SimulationError {
          than the pool has; raise num_gpu_blocks or lower max_model_len"
     )]
     Deadlock { at: SimTime, num_waiting: usize, index: u64 },
+}
+
+impl SimulationError {
+    /// What happened, with the name of the trace in front where it comes from one.
+    pub fn in_trace(&self, trace: Option<impl fmt::Display>) -> String {
+        let Some(trace) = trace else { return self.to_string() };
+        match self {
+            Self::Workload(error) => format!("{trace}: {error}"),
+            Self::Request { trace_line: Some(line), source, .. } => format!("{trace}: line {line}: {source}"),
+            other => other.to_string(),
+        }
+    }
 }
 
 /// What somebody does to the server at a given time.

@@ -1,9 +1,11 @@
 use super::*;
 use crate::cost::{ConstantCost, CostModel};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
-use crate::engine::connector::{EvictionOrder, KvConnector, TierConfig, TierKind, TieredConnector};
+use crate::engine::connector::{
+    EvictionOrder, KvConnector, TierConfig, TierGroup, TierKind, TieredConnector,
+};
 use crate::engine::hash::RequestBlockHasher;
-use crate::engine::kv_cache::BlockEviction;
+use crate::engine::kv_cache::{BlockEviction, KvCacheSpec};
 use crate::engine::scheduler::Scheduler;
 use crate::engine::{EngineConfig, FinishReason};
 use crate::prompt::{PromptExtras, TokenRuns};
@@ -212,7 +214,7 @@ fn accepted_drafts_save_steps_and_change_no_output() {
 fn a_host_tier_brings_back_what_the_gpu_evicted() {
     let tiers = [TierConfig { kind: TierKind::Host, capacity_blocks: 100, eviction: EvictionOrder::Lru }];
     let link = Link { latency: SimTime(7_000), read_bytes_per_s: 1e9, write_bytes_per_s: 1e9 };
-    let connector = TieredConnector::new(16, &tiers);
+    let connector = TieredConnector::new(16, &[TierGroup { block_size: 16, sliding_window: None }], &tiers);
     let transfers = Transfers::new(connector.clone(), vec![link], 1_000);
     let config = EngineConfig { kv_connector: Some(KvLoadFailurePolicy::Recompute), ..config() };
     // The second request needs 16 of the 19 blocks, so it evicts the first one's prompt.
@@ -227,6 +229,38 @@ fn a_host_tier_brings_back_what_the_gpu_evicted() {
     let load_ns = 7_000 + u64::from(loaded / 16) * 1_000;
     assert_eq!(last.first_scheduled, Some(SimTime(400_000 + load_ns)));
     assert_eq!(connector.stats()[0].1.hit_tokens, u64::from(loaded));
+}
+
+#[test]
+fn a_window_loads_no_more_than_its_end_from_a_tier() {
+    let tiers = [TierConfig { kind: TierKind::Host, capacity_blocks: 100, eviction: EvictionOrder::Lru }];
+    let link = Link { latency: SimTime(7_000), read_bytes_per_s: 1e9, write_bytes_per_s: 1e9 };
+    let groups = [None, Some(40)].map(|sliding_window| TierGroup { block_size: 16, sliding_window });
+    let connector = TieredConnector::new(16, &groups, &tiers);
+    let transfers = Transfers::new(connector.clone(), vec![link], 1_000);
+    let config = EngineConfig {
+        kv_connector: Some(KvLoadFailurePolicy::Recompute),
+        kv_cache_groups: vec![
+            KvCacheSpec::full(16),
+            KvCacheSpec::SlidingWindow { block_size: 16, sliding_window: 40 },
+        ],
+        num_gpu_blocks: 60,
+        ..config()
+    };
+    let reset = Action {
+        at: SimTime(200_000),
+        kind: ActionKind::ResetPrefixCache { reset_running_requests: false, reset_external: false },
+    };
+    let requests = [(0, 0, 161, 2), (400_000, 0, 161, 2)];
+    let seen = run(Listed::boxed(&requests), replica(config, Some(transfers), None), vec![reset]);
+    assert_eq!(seen.resets, [(200_000, true, 0)]);
+    let again = seen.requests[1];
+    assert_eq!((again.num_local_cached_tokens, again.num_external_cached_tokens), (0, 160));
+    // Ten blocks of full attention, and of the window the three before token 160.
+    assert_eq!(again.first_scheduled, Some(SimTime(400_000 + 7_000 + 13 * 1_000)));
+    let stats = &connector.stats()[0].1;
+    // All blocks of both groups were full at some time; the second request adds nothing.
+    assert_eq!((stats.held_blocks, stats.written_blocks, stats.hit_tokens), (20, 20, 160));
 }
 
 #[test]

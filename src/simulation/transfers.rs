@@ -20,7 +20,7 @@ pub struct Link {
 pub struct Transfers {
     connector: TieredConnector,
     links: Vec<Link>,
-    /// Of one block on one rank; the ranks copy at the same time.
+    /// Of one block of one group on one rank; the ranks copy at the same time.
     bytes_per_block: u64,
     /// When each link's directions are free: reads, writes.
     free_at: Vec<(SimTime, SimTime)>,
@@ -58,7 +58,7 @@ impl Transfers {
                 Direction::Read => (now, read_free, link.read_bytes_per_s),
                 Direction::Write => (done, write_free, link.write_bytes_per_s),
             };
-            let bytes = transfer.hashes.len() as u64 * self.bytes_per_block;
+            let bytes = transfer.blocks.len() as u64 * self.bytes_per_block;
             let begin = ready.max(*free_at);
             let end = begin + link.latency + SimTime::from_secs_f64(bytes as f64 / bytes_per_s);
             *free_at = end;

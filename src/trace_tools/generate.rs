@@ -217,18 +217,36 @@ fn moved(tokens: TokenRuns) -> Result<TokenRuns, TraceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::chat::{Chat, ChatConfig};
+    use crate::workload::{ConfigError, WorkloadConfig, WorkloadError};
 
     const CHAT: &str = "{sessions_per_s: 1, arrival_process: fixed, num_sessions: 2, tenants: [{name: a, \
                         system_prompt_tokens: 100}], turns: {fixed: 2}, message_tokens: {fixed: 10}, \
                         answer_tokens: {fixed: 5}, think_time_s: {fixed: 3}, max_context_tokens: 1000}";
 
+    fn chat() -> Box<dyn Workload> {
+        let config = WorkloadConfig::Chat(serde_yaml::from_str(CHAT).unwrap());
+        let built = config.build::<Unbuilt>(1, &mut |_, _| unreachable!("chat reads no trace"));
+        built.unwrap_or_else(|Unbuilt(problem)| panic!("{problem}"))
+    }
+
+    struct Unbuilt(String);
+
+    impl From<ConfigError> for Unbuilt {
+        fn from(error: ConfigError) -> Self {
+            Self(error.to_string())
+        }
+    }
+
+    impl From<WorkloadError> for Unbuilt {
+        fn from(error: WorkloadError) -> Self {
+            Self(error.to_string())
+        }
+    }
+
     fn generate(turn_times: TurnTimes) -> Vec<TraceRequest> {
-        let config: ChatConfig = serde_yaml::from_str(CHAT).unwrap();
         let answers = AnswerTimes { ttft: SimTime::from_ms(200), tpot: SimTime::from_ms(50) };
-        let chat = Chat::new(config, 1).unwrap();
         let mut rows = Vec::new();
-        let mut generator = Generator::new(Box::new(chat), answers, turn_times);
+        let mut generator = Generator::new(chat(), answers, turn_times);
         generator
             .run(|row| {
                 rows.push(row.clone());
@@ -279,8 +297,7 @@ mod tests {
     }
 
     fn request() -> RequestSpec {
-        let config: ChatConfig = serde_yaml::from_str(CHAT).unwrap();
-        Chat::new(config, 1).unwrap().next().unwrap().unwrap().request
+        chat().next().unwrap().unwrap().request
     }
 
     #[test]

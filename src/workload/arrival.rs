@@ -37,6 +37,25 @@ pub struct RequestSpec {
     pub trace_line: Option<u64>,
 }
 
+impl RequestSpec {
+    /// A plain request of the first tenant.
+    pub fn plain(prompt: TokenRuns, output: TokenRuns) -> Self {
+        Self {
+            index: 0,
+            prompt,
+            output,
+            extras: PromptExtras::default(),
+            priority: 0,
+            skip_reading_prefix_cache: false,
+            patience: None,
+            tenant: 0,
+            session: None,
+            turn: 0,
+            trace_line: None,
+        }
+    }
+}
+
 /// How long a client waits. When it goes away the server aborts its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {

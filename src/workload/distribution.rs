@@ -1,10 +1,15 @@
 //! How long messages, conversations and pauses are.
 
+use std::fmt;
+
+use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution as _, Exp1, StandardNormal};
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 
-use super::ConfigError;
+use super::{ConfigError, require};
 use crate::units::SimTime;
 
 /// The largest length of one part in tokens: prompt and answer of a request together then still fit
@@ -14,9 +19,10 @@ pub(crate) const MAX_LENGTH_TOKENS: u32 = i32::MAX as u32;
 /// A distribution of a whole number (tokens, turns) or of a time in seconds. `min` and `max` clamp
 /// what was drawn, so the mean of the clamped distribution differs from the one typed.
 ///
-/// In YAML one key with its parameters: `{lognormal: {median: 120, sigma: 0.9, max: 4000}}`.
+/// In YAML one key with its parameters: `{lognormal: {median: 120, sigma: 0.9, max: 4000}}`; a bare
+/// number is always this value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case", deny_unknown_fields, remote = "Self")]
 pub enum Distribution {
     /// Always this value.
     Fixed(f64),
@@ -44,6 +50,63 @@ pub enum Distribution {
         min: Option<f64>,
         max: Option<f64>,
     },
+    /// Each of these values is equally likely; one that stands twice is twice as likely.
+    Values(Vec<f64>),
+    /// A bin in proportion to its weight, and in it every value equally likely.
+    Histogram(Vec<Bin>),
+}
+
+/// A bin of [`Distribution::Histogram`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bin {
+    /// Both included.
+    pub min: f64,
+    pub max: f64,
+    pub weight: f64,
+}
+
+impl Serialize for Distribution {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Distribution {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OneKeyOrNumber)
+    }
+}
+
+struct OneKeyOrNumber;
+
+impl<'de> Visitor<'de> for OneKeyOrNumber {
+    type Value = Distribution;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number, or a distribution such as {fixed: 100} or {uniform: {min: 1, max: 9}}")
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Distribution, E> {
+        Ok(Distribution::Fixed(value as f64))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Distribution, E> {
+        Ok(Distribution::Fixed(value as f64))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Distribution, E> {
+        Ok(Distribution::Fixed(value))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Distribution, A::Error> {
+        // The derived reading, which `remote = "Self"` makes an inherent function.
+        let distribution = Distribution::deserialize(MapAccessDeserializer::new(&mut map))?;
+        match map.next_key::<String>()? {
+            None => Ok(distribution),
+            Some(other) => Err(A::Error::custom(format!("found a second distribution, `{other}`"))),
+        }
+    }
 }
 
 impl Distribution {
@@ -51,7 +114,11 @@ impl Distribution {
     pub fn sample_count(&self, rng: &mut impl Rng) -> u32 {
         let value = match *self {
             // Rounding a real number would make the two ends half as likely as the rest.
-            Self::Uniform { min, max } => f64::from(rng.random_range(min as u32..=max as u32)),
+            Self::Uniform { min, max } => whole_between(min, max, rng),
+            Self::Histogram(ref bins) => {
+                let bin = pick_bin(bins, rng);
+                whole_between(bin.min, bin.max, rng)
+            }
             _ => self.sample(rng),
         };
         // `as` saturates.
@@ -83,17 +150,27 @@ impl Distribution {
                 let rate = -(-1.0 / mean).ln_1p();
                 clamp((exponential / rate).ceil().max(1.0), min, max)
             }
+            Self::Values(ref values) => values.choose(rng).copied().unwrap_or_default(),
+            Self::Histogram(ref bins) => {
+                let bin = pick_bin(bins, rng);
+                rng.random_range(bin.min..=bin.max)
+            }
         }
     }
 
-    /// The smallest whole number that [`Self::sample_count`] can give.
-    pub(crate) fn min_count(&self) -> u32 {
-        let min = match *self {
-            Self::Fixed(value) => Some(value),
-            Self::Uniform { min, .. } => Some(min),
-            Self::Lognormal { min, .. } | Self::Exponential { min, .. } | Self::Geometric { min, .. } => min,
+    /// The smallest and the largest whole number that [`Self::sample_count`] can give.
+    pub(crate) fn count_bounds(&self) -> (u32, u32) {
+        let (min, max) = match *self {
+            Self::Fixed(value) => (Some(value), Some(value)),
+            Self::Uniform { min, max } => (Some(min), Some(max)),
+            Self::Lognormal { min, max, .. }
+            | Self::Exponential { min, max, .. }
+            | Self::Geometric { min, max, .. } => (min, max),
+            Self::Values(ref values) => bounds(values.iter().map(|&value| (value, value))),
+            Self::Histogram(ref bins) => bounds(bins.iter().map(|bin| (bin.min, bin.max))),
         };
-        (min.unwrap_or(1.0).round() as u32).clamp(1, MAX_LENGTH_TOKENS)
+        let count = |value: f64| (value.round() as u32).clamp(1, MAX_LENGTH_TOKENS);
+        (count(min.unwrap_or(1.0)), count(max.unwrap_or(f64::INFINITY)))
     }
 
     /// Checks a distribution of whole numbers.
@@ -118,18 +195,18 @@ impl Distribution {
         let kind = if whole { "whole number" } else { "number" };
         let value = |field: &str, value: f64| {
             let valid = (low..=high).contains(&value) && (!whole || value.fract() == 0.0);
-            require(valid, field, value, || format!("a {kind} from {low} to {high}"))
+            require(valid, field, value, format!("a {kind} from {low} to {high}"))
         };
         let bounds = |name: &str, min: Option<f64>, max: Option<f64>| {
             let (min, max) = (min.unwrap_or(low), max.unwrap_or(high));
             value(&format!("{name}.min"), min)?;
             value(&format!("{name}.max"), max)?;
-            require(min <= max, &format!("{name}.max"), max, || format!("at least `min`, {min}"))
+            require(min <= max, &format!("{name}.max"), max, format!("at least `min`, {min}"))
         };
         // Parameters that are no values: a mean need not be whole, nor lie above `low`.
         let positive = |field: &str, value: f64| {
             let valid = value > 0.0 && value <= high;
-            require(valid, field, value, || format!("a number above 0, at most {high}"))
+            require(valid, field, value, format!("a number above 0, at most {high}"))
         };
         match *self {
             Self::Fixed(fixed) => value("fixed", fixed),
@@ -146,7 +223,7 @@ impl Distribution {
                     }
                 }
                 let valid = (0.0..=10.0).contains(&sigma);
-                require(valid, "lognormal.sigma", sigma, || "a number from 0 to 10".into())?;
+                require(valid, "lognormal.sigma", sigma, "a number from 0 to 10")?;
                 bounds("lognormal", min, max)
             }
             Self::Exponential { mean, min, max } => {
@@ -155,20 +232,51 @@ impl Distribution {
             }
             Self::Geometric { mean, min, max } => {
                 let valid = (1.0..=high).contains(&mean);
-                require(valid, "geometric.mean", mean, || format!("a number from 1 to {high}"))?;
+                require(valid, "geometric.mean", mean, format!("a number from 1 to {high}"))?;
                 bounds("geometric", min, max)
+            }
+            Self::Values(ref values) => {
+                require(!values.is_empty(), "values", "none", "at least one")?;
+                let mut each = values.iter().enumerate();
+                each.try_for_each(|(index, &typed)| value(&format!("values[{index}]"), typed))
+            }
+            Self::Histogram(ref bins) => {
+                require(!bins.is_empty(), "histogram", "no bin", "at least one")?;
+                bins.iter().enumerate().try_for_each(|(index, bin)| {
+                    bounds(&format!("histogram[{index}]"), Some(bin.min), Some(bin.max))?;
+                    let valid = (1e-9..=1e9).contains(&bin.weight);
+                    let field = format!("histogram[{index}].weight");
+                    require(valid, &field, bin.weight, "a number above 0, at most 1000000000")
+                })
             }
         }
     }
 }
 
-fn require(
-    valid: bool,
-    field: &str,
-    found: f64,
-    expected: impl FnOnce() -> String,
-) -> Result<(), ConfigError> {
-    if valid { Ok(()) } else { Err(ConfigError::new(field, found, expected())) }
+/// Every whole number from `min` to `max` is equally likely.
+fn whole_between(min: f64, max: f64, rng: &mut impl Rng) -> f64 {
+    f64::from(rng.random_range(min as u32..=max as u32))
+}
+
+fn pick_bin<'a>(bins: &'a [Bin], rng: &mut impl Rng) -> &'a Bin {
+    &bins[pick_weighted(bins.iter().map(|bin| bin.weight), rng.random())]
+}
+
+/// The index at this point, from 0 to 1, of all weights laid end to end. There is one at least.
+pub(crate) fn pick_weighted(weights: impl ExactSizeIterator<Item = f64> + Clone, point: f64) -> usize {
+    let last = weights.len() - 1;
+    let mut left = point * weights.clone().sum::<f64>();
+    let picked = weights.into_iter().position(|weight| {
+        left -= weight;
+        left < 0.0
+    });
+    // Rounding can leave the point at the very end.
+    picked.unwrap_or(last)
+}
+
+fn bounds(ranges: impl Iterator<Item = (f64, f64)> + Clone) -> (Option<f64>, Option<f64>) {
+    let min = ranges.clone().map(|(min, _)| min).reduce(f64::min);
+    (min, ranges.map(|(_, max)| max).reduce(f64::max))
 }
 
 fn clamp(value: f64, min: Option<f64>, max: Option<f64>) -> f64 {
@@ -209,6 +317,22 @@ mod tests {
         let by_mean = Lognormal { median: None, mean: Some(mean), sigma, min: None, max: None };
         assert_count_mean(&by_median, mean, deviation);
         assert_count_mean(&by_mean, mean, deviation);
+    }
+
+    #[test]
+    fn listed_values_and_bins_come_as_often_as_they_should() {
+        use Distribution::{Histogram, Values};
+        // 2 with 1/4, 6 with 3/4: mean 5, variance 3.
+        assert_count_mean(&Values(vec![6.0, 2.0, 6.0, 6.0]), 5.0, 3.0_f64.sqrt());
+        // 1 to 3 with 1/4, 10 with 3/4: mean 8, second moment (14/3 + 300) / 4.
+        let bin = |min, max, weight| Bin { min, max, weight };
+        let bins = Histogram(vec![bin(1.0, 3.0, 1.0), bin(10.0, 10.0, 3.0)]);
+        assert_count_mean(&bins, 8.0, ((14.0 / 3.0 + 300.0) / 4.0 - 64.0_f64).sqrt());
+        assert_eq!(bins.count_bounds(), (1, 10));
+        assert_eq!(Values(vec![6.0, 2.0]).count_bounds(), (2, 6));
+        assert_eq!(Distribution::Fixed(3.0).count_bounds(), (3, 3));
+        let open = Distribution::Exponential { mean: 3.0, min: None, max: None };
+        assert_eq!(open.count_bounds(), (1, MAX_LENGTH_TOKENS));
     }
 
     #[test]
@@ -260,6 +384,17 @@ mod tests {
             "`lognormal`: found neither, expected `median` or `mean`"
         );
         assert!(lognormal(Some(1.0), Some(1.0), 1.0).validate_time().is_err());
+        assert_eq!(message(Values(vec![]).validate_count()), "`values`: found none, expected at least one");
+        assert_eq!(
+            message(Values(vec![1.0, 2.5]).validate_count()),
+            "`values[1]`: found 2.5, expected a whole number from 1 to 2147483647"
+        );
+        let bin = |min, max, weight| Bin { min, max, weight };
+        assert_eq!(
+            message(Histogram(vec![bin(3.0, 2.0, 1.0)]).validate_time()),
+            "`histogram[0].max`: found 2, expected at least `min`, 3"
+        );
+        assert!(Histogram(vec![bin(1.0, 2.0, 0.0)]).validate_time().is_err());
         assert_eq!(
             message(lognormal(Some(1.0), None, -1.0).validate_time()),
             "`lognormal.sigma`: found -1, expected a number from 0 to 10"
@@ -281,5 +416,14 @@ mod tests {
             }
         );
         assert!(read("{exponential: {mean: 3, maximum: 4}}").is_err());
+        assert_eq!(read("200").unwrap(), Distribution::Fixed(200.0));
+        assert_eq!(read("2.5").unwrap(), Distribution::Fixed(2.5));
+        assert_eq!(read("{values: [1, 2]}").unwrap(), Distribution::Values(vec![1.0, 2.0]));
+        assert!(read("{histogram: [{min: 1, max: 2, weight: 1}]}").is_ok());
+        for wrong in ["200 tokens", "[1, 2]", "{normal: 3}", "{fixed: 1, uniform: {min: 1, max: 2}}"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        let fixed = Distribution::Fixed(7.0);
+        assert_eq!(serde_json::to_string(&fixed).unwrap(), r#"{"fixed":7.0}"#);
     }
 }

@@ -1,6 +1,7 @@
 //! What can be wrong with a workload. The caller knows the file's name and adds it.
 
 use std::io;
+use std::path::PathBuf;
 
 use thiserror::Error;
 
@@ -27,6 +28,16 @@ pub enum WorkloadError {
     UnknownFormat { found: String, formats: String },
     #[error("line {line}: cannot read the trace: {source}")]
     Read { line: u64, source: io::Error },
+    /// An error of a trace that is not the whole workload, so that the caller does not know it.
+    #[error("{}: {source}", .path.display())]
+    InFile { path: PathBuf, source: Box<Self> },
+    /// Parts of a mix have a range of token ids each, so that nothing of one is equal to something of
+    /// another.
+    #[error(
+        "part `{part}` of the mix uses more token ids than a part has (2^54); \
+         a trace with hash ids as large as that can only be a workload of its own"
+    )]
+    TokenIds { part: String },
 }
 
 fn in_field(field: Option<&'static str>) -> String {
@@ -54,4 +65,14 @@ impl ConfigError {
         self.field = format!("{parent}.{}", self.field);
         self
     }
+}
+
+/// An error of `field`, unless its value is valid.
+pub(crate) fn require(
+    valid: bool,
+    field: &str,
+    found: impl ToString,
+    expected: impl Into<String>,
+) -> Result<(), ConfigError> {
+    if valid { Ok(()) } else { Err(ConfigError::new(field, found, expected)) }
 }

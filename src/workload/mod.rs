@@ -1,22 +1,43 @@
 //! Who asks what when: recorded traces and generated traffic, as one stream of [`Arrival`]s.
 //!
-//! A trace format is one file in `trace/` and its registration in [`trace::TraceFormat`]; a
-//! generator is a folder beside it. Both are a [`Workload`] to the simulation.
+//! A trace format is one file in `trace/` and its registration in [`trace::TraceFormat`]. A generator
+//! is a file or folder beside it that says what its sessions say (`generator.rs`), and its lines in
+//! [`WorkloadConfig`]; when sessions start and wait for answers is the same for all
+//! (`sessions.rs`). Both are a [`Workload`] to the simulation.
 
+pub mod agents;
 mod arrival;
 mod arrival_process;
 pub mod chat;
+mod config;
+mod conversation;
 mod distribution;
 mod error;
+mod generator;
+pub mod mix;
 mod notes;
+pub mod prefix_repetition;
+pub mod rag;
+pub mod random;
+mod recording;
 pub mod rng;
+mod sessions;
+pub mod shared_prefix;
+mod starts;
+#[cfg(test)]
+mod testing;
+mod token_ids;
 pub mod trace;
+mod zipf;
 
 pub use arrival::{Arrival, Patience, RequestSpec, WaitsFor};
-pub use arrival_process::{ArrivalProcess, ArrivalTimes};
-pub use distribution::Distribution;
+pub use arrival_process::{ArrivalProcess, ArrivalTimes, MmppState};
+pub use config::WorkloadConfig;
+pub use distribution::{Bin, Distribution};
+pub(crate) use error::require;
 pub use error::{ConfigError, WorkloadError};
 pub use notes::WorkloadNotes;
+pub use recording::TraceFile;
 
 use crate::units::SimTime;
 

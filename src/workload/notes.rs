@@ -17,3 +17,14 @@ pub struct WorkloadNotes {
     /// What was wrong with the first of them.
     pub first_skipped_row: Option<String>,
 }
+
+impl WorkloadNotes {
+    /// Adds what another source of the same workload has to say.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.trace_format = self.trace_format.or(other.trace_format);
+        self.notes
+            .extend(other.notes.into_iter().filter(|note| !self.notes.contains(note)).collect::<Vec<_>>());
+        self.skipped_rows += other.skipped_rows;
+        self.first_skipped_row = self.first_skipped_row.take().or(other.first_skipped_row);
+    }
+}

@@ -1,10 +1,12 @@
 //! The scheduler's side of a KV connector: KV blocks that are held outside of the engine
 //! (`distributed/kv_transfer/kv_connector/v1/base.py`).
 
+mod group_lookup;
 mod tier;
 mod tiered;
 
-pub use tier::EvictionOrder;
+pub use group_lookup::TierGroup;
+pub use tier::{EvictionOrder, TierKey};
 pub use tiered::{Direction, TierConfig, TierKind, TierStats, TieredConnector, Transfer, TransferDone};
 
 use super::kv_cache::BlockId;

@@ -5,6 +5,10 @@
 //! in order. It plans transfers and is told when they are done; how long they take is the
 //! simulation's matter.
 //!
+//! Every KV cache group has blocks of its own in the tiers. All of them are of one size in bytes, as
+//! in vLLM. A group with a sliding window stores what it has when it is full, and loads no more than
+//! the window before the hit's end.
+//!
 //! vLLM's counterparts are `OffloadingConnector` and the tiered stores behind it; the hit sources
 //! are those of `vllm:prompt_tokens_cached_by_source`.
 
@@ -14,10 +18,10 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::tier::Tier;
+use super::group_lookup::{TierGroup, longest_hit, lookup_order};
+use super::tier::{Tier, TierKey};
 use super::{EvictionOrder, ExternalMatch, KvConnector};
-use crate::engine::hash::BlockHash;
-use crate::engine::kv_cache::BlockId;
+use crate::engine::kv_cache::{BlockId, NULL_BLOCK};
 use crate::engine::request::Request;
 
 /// Where a tier lies; vLLM's `CacheHitSource`.
@@ -44,7 +48,7 @@ pub struct Transfer {
     /// Index of the tier.
     pub tier: usize,
     pub direction: Direction,
-    pub hashes: Vec<BlockHash>,
+    pub blocks: Vec<TierKey>,
     /// The request that waits for it, or whose blocks it reads.
     request: Option<u64>,
     /// Transfers from before a reset leave nothing behind.
@@ -70,10 +74,10 @@ pub struct TierStats {
 
 #[derive(Debug, Default)]
 struct RequestState {
-    /// First block and number of blocks of the last match.
-    matched: (usize, usize),
-    /// Blocks whose copy has been planned or was not needed.
-    num_saved_blocks: usize,
+    /// Computed tokens at the last lookup.
+    num_computed_tokens: u32,
+    /// By group, blocks whose copy has been planned or was not needed.
+    num_saved_blocks: Vec<u32>,
     num_reads: u32,
     num_writes: u32,
     /// Ended, and its blocks are kept for the writes.
@@ -82,7 +86,11 @@ struct RequestState {
 
 #[derive(Debug)]
 struct Store {
-    block_size: u32,
+    /// Tokens from one block hash to the next.
+    hash_block_size: u32,
+    groups: Vec<TierGroup>,
+    /// In which groups are looked up. The hits of the first are counted.
+    lookup_order: Vec<usize>,
     tiers: Vec<Tier>,
     stats: Vec<(TierKind, TierStats)>,
     requests: FxHashMap<u64, RequestState>,
@@ -102,10 +110,12 @@ pub struct TransferDone {
 }
 
 impl TieredConnector {
-    /// For an engine with one group of full attention and blocks of `block_size` tokens.
-    pub fn new(block_size: u32, tiers: &[TierConfig]) -> Self {
+    /// For an engine with these groups, whose requests have a hash for each `hash_block_size` tokens.
+    pub fn new(hash_block_size: u32, groups: &[TierGroup], tiers: &[TierConfig]) -> Self {
         Self(Rc::new(RefCell::new(Store {
-            block_size,
+            hash_block_size,
+            groups: groups.to_vec(),
+            lookup_order: lookup_order(groups),
             stats: tiers.iter().map(|tier| (tier.kind, TierStats::default())).collect(),
             tiers: tiers.iter().map(|tier| Tier::new(tier.capacity_blocks, tier.eviction)).collect(),
             requests: FxHashMap::default(),
@@ -135,24 +145,43 @@ impl TieredConnector {
 }
 
 impl Store {
-    fn tier_with(&self, hash: BlockHash) -> Option<usize> {
-        self.tiers.iter().position(|tier| tier.contains(hash))
+    fn tier_with(&self, key: TierKey) -> Option<usize> {
+        self.tiers.iter().position(|tier| tier.contains(key))
     }
 
-    fn plan(&mut self, tier: usize, direction: Direction, hashes: Vec<BlockHash>, request: Option<u64>) {
-        if !hashes.is_empty() {
+    fn state(&mut self, id: u64) -> &mut RequestState {
+        let num_groups = self.groups.len();
+        let new = || RequestState { num_saved_blocks: vec![0; num_groups], ..RequestState::default() };
+        self.requests.entry(id).or_insert_with(new)
+    }
+
+    /// Blocks of a group among so many tokens whose hash is known.
+    fn num_keys(&self, request: &Request, group: usize, num_tokens: u32) -> u32 {
+        let num_hashed_tokens = request.block_hashes.len() as u32 * self.hash_block_size;
+        num_tokens.min(num_hashed_tokens) / self.groups[group].block_size
+    }
+
+    /// The key of a block that [`Self::num_keys`] counts. A hash stands for its block and all before
+    /// it.
+    fn key(&self, request: &Request, group: usize, block: u32) -> TierKey {
+        let hashes_per_block = self.groups[group].block_size / self.hash_block_size;
+        let last = (block + 1) * hashes_per_block - 1;
+        TierKey { group: group as u32, hash: request.block_hashes[last as usize] }
+    }
+
+    fn plan(&mut self, tier: usize, direction: Direction, blocks: Vec<TierKey>, request: Option<u64>) {
+        if !blocks.is_empty() {
             let generation = self.generation;
-            self.planned.push(Transfer { tier, direction, hashes, request, generation });
+            self.planned.push(Transfer { tier, direction, blocks, request, generation });
         }
     }
 
     /// Takes blocks into a tier; what leaves it goes on to the next.
-    fn insert(&mut self, tier: usize, hashes: &[BlockHash]) {
-        let evicted: Vec<BlockHash> =
-            hashes.iter().filter_map(|&hash| self.tiers[tier].insert(hash)).collect();
+    fn insert(&mut self, tier: usize, blocks: &[TierKey]) {
+        let evicted: Vec<TierKey> = blocks.iter().filter_map(|&key| self.tiers[tier].insert(key)).collect();
         self.stats[tier].1.evicted_blocks += evicted.len() as u64;
         if let Some(next) = self.tiers.get(tier + 1) {
-            let new = evicted.into_iter().filter(|&hash| !next.contains(hash)).collect();
+            let new = evicted.into_iter().filter(|&key| !next.contains(key)).collect();
             self.plan(tier + 1, Direction::Write, new, None);
         }
     }
@@ -160,11 +189,11 @@ impl Store {
     fn complete(&mut self, transfer: &Transfer) -> TransferDone {
         let is_current = transfer.generation == self.generation;
         if is_current && transfer.direction == Direction::Write {
-            self.stats[transfer.tier].1.written_blocks += transfer.hashes.len() as u64;
-            self.insert(transfer.tier, &transfer.hashes);
+            self.stats[transfer.tier].1.written_blocks += transfer.blocks.len() as u64;
+            self.insert(transfer.tier, &transfer.blocks);
         }
         if is_current && transfer.direction == Direction::Read && transfer.tier > 0 {
-            self.insert(0, &transfer.hashes);
+            self.insert(0, &transfer.blocks);
         }
         let mut done = TransferDone::default();
         let Some(id) = transfer.request else { return done };
@@ -189,57 +218,69 @@ impl Store {
 impl KvConnector for TieredConnector {
     fn get_num_new_matched_tokens(&mut self, request: &Request, num_computed_tokens: u32) -> ExternalMatch {
         let store = &mut *self.0.borrow_mut();
-        let first = (num_computed_tokens / store.block_size) as usize;
-        let hashes = request.block_hashes.get(first..).unwrap_or_default();
-        let count = hashes.iter().take_while(|&&hash| store.tier_with(hash).is_some()).count();
-        store.requests.entry(request.id).or_default().matched = (first, count);
-        let num_tokens = count as u32 * store.block_size;
+        store.state(request.id).num_computed_tokens = num_computed_tokens;
+        let num_tokens = longest_hit(
+            &store.groups,
+            &store.lookup_order,
+            request.num_tokens(),
+            num_computed_tokens,
+            |group| store.num_keys(request, group, u32::MAX),
+            |group, block| store.tier_with(store.key(request, group, block)).is_some(),
+        );
         ExternalMatch::Tokens { num_tokens, load_async: num_tokens > 0 }
     }
 
     fn update_state_after_alloc(
         &mut self,
         request: &Request,
-        _block_ids: &[&[BlockId]],
+        block_ids: &[&[BlockId]],
         num_external_tokens: u32,
     ) {
         let store = &mut *self.0.borrow_mut();
-        if num_external_tokens == 0 {
-            return;
-        }
-        let (first, _) = store.requests.entry(request.id).or_default().matched;
-        let count = (num_external_tokens / store.block_size) as usize;
-        let mut reads: Vec<Vec<BlockHash>> = vec![Vec::new(); store.tiers.len()];
-        for &hash in &request.block_hashes[first..first + count] {
-            if let Some(tier) = store.tier_with(hash) {
-                store.tiers[tier].touch(hash);
-                store.stats[tier].1.hit_tokens += u64::from(store.block_size);
-                reads[tier].push(hash);
+        let num_computed_tokens = store.state(request.id).num_computed_tokens;
+        let end = num_computed_tokens + num_external_tokens;
+        let mut reads: Vec<Vec<TierKey>> = vec![Vec::new(); store.tiers.len()];
+        for (group, blocks) in block_ids.iter().enumerate() {
+            // What lies before a window is not there to be saved.
+            let num_skipped = blocks.iter().take_while(|&&block| block == NULL_BLOCK).count() as u32;
+            let saved = &mut store.state(request.id).num_saved_blocks[group];
+            *saved = (*saved).max(num_skipped);
+            if num_external_tokens == 0 {
+                continue;
+            }
+            let block_size = store.groups[group].block_size;
+            let first = num_computed_tokens.div_ceil(block_size).max(num_skipped);
+            for block in first..end.div_ceil(block_size).min(store.num_keys(request, group, u32::MAX)) {
+                let key = store.key(request, group, block);
+                let Some(tier) = store.tier_with(key) else { continue };
+                store.tiers[tier].touch(key);
+                if group == store.lookup_order[0] {
+                    store.stats[tier].1.hit_tokens += u64::from(block_size);
+                }
+                reads[tier].push(key);
             }
         }
-        let num_reads = reads.iter().filter(|hashes| !hashes.is_empty()).count() as u32;
-        store.requests.entry(request.id).or_default().num_reads = num_reads;
-        for (tier, hashes) in reads.into_iter().enumerate() {
-            store.plan(tier, Direction::Read, hashes, Some(request.id));
+        if num_external_tokens > 0 {
+            let num_reads = reads.iter().filter(|blocks| !blocks.is_empty()).count() as u32;
+            store.state(request.id).num_reads = num_reads;
+        }
+        for (tier, blocks) in reads.into_iter().enumerate() {
+            store.plan(tier, Direction::Read, blocks, Some(request.id));
         }
     }
 
     fn on_scheduled(&mut self, request: &Request, num_computed_tokens: u32) {
         let store = &mut *self.0.borrow_mut();
-        let num_full = (num_computed_tokens / store.block_size) as usize;
-        let num_full = num_full.min(request.block_hashes.len());
-        let state = store.requests.entry(request.id).or_default();
-        if state.num_saved_blocks >= num_full {
-            return;
+        let mut new = Vec::new();
+        for group in 0..store.groups.len() {
+            let num_full = store.num_keys(request, group, num_computed_tokens);
+            let saved = &mut store.state(request.id).num_saved_blocks[group];
+            let first = *saved;
+            *saved = first.max(num_full);
+            let keys = (first..num_full).map(|block| store.key(request, group, block));
+            new.extend(keys.filter(|&key| !store.tiers[0].contains(key)));
         }
-        let first = std::mem::replace(&mut state.num_saved_blocks, num_full);
-        let tier = &store.tiers[0];
-        let new: Vec<BlockHash> = request.block_hashes[first..num_full]
-            .iter()
-            .copied()
-            .filter(|&hash| !tier.contains(hash))
-            .collect();
-        state.num_writes += u32::from(!new.is_empty());
+        store.state(request.id).num_writes += u32::from(!new.is_empty());
         store.plan(0, Direction::Write, new, Some(request.id));
     }
 

@@ -7,8 +7,9 @@ use crate::engine::request_table::RequestSlot;
 
 /// Work of a check, in blocks and requests, that every call can bear. A check looks at all of them,
 /// so larger engines are checked in one call of several: the time stays in proportion to the
-/// number of calls, and small engines, which tests use, are checked in every one.
-const CHECK_WORK_PER_CALL: usize = 4096;
+/// number of calls, and small engines, which tests use, are checked in every one. What is broken
+/// stays broken, so a later check finds it too.
+const CHECK_WORK_PER_CALL: usize = 1024;
 
 impl Scheduler {
     /// [`Self::check_invariants`] in debug builds, less often the larger the engine.

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::images::ImagesConfig;
 use crate::workload::distribution::MAX_LENGTH_TOKENS;
-use crate::workload::{ArrivalProcess, ConfigError, Distribution, WaitsFor};
+use crate::workload::generator::Generator;
+use crate::workload::token_ids::MAX_SHARED_TEXTS;
+use crate::workload::{ArrivalProcess, ConfigError, Distribution, WaitsFor, require, zipf};
 
 /// With a patience of 0 s all retries come at the same time.
 const MAX_RETRIES: u32 = 1_000;
@@ -14,8 +16,9 @@ const MAX_RETRIES: u32 = 1_000;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChatConfig {
-    /// New sessions in a second, over all tenants.
-    pub sessions_per_s: f64,
+    /// New sessions in a second, over all tenants; none where the arrival process sets its times.
+    #[serde(default)]
+    pub sessions_per_s: Option<f64>,
     #[serde(default)]
     pub arrival_process: ArrivalProcess,
     /// No session starts at or after this time; those under way go on to their end.
@@ -24,6 +27,9 @@ pub struct ChatConfig {
     /// No more sessions than this start.
     #[serde(default)]
     pub num_sessions: Option<u64>,
+    /// So many sessions at a time: the next starts when one ends.
+    #[serde(default)]
+    pub max_concurrency: Option<u32>,
     pub tenants: Vec<TenantConfig>,
     /// Messages of a session, if `max_context_tokens` does not end it before.
     pub turns: Distribution,
@@ -81,6 +87,9 @@ pub struct TenantConfig {
     /// Start with the text of this tenant's system prompt, up to the own `system_prompt_tokens`.
     #[serde(default)]
     pub shares_system_prompt_with: Option<String>,
+    /// Examples that follow the system prompt.
+    #[serde(default)]
+    pub few_shot: Option<FewShotConfig>,
     /// Images that come with messages; none if left out.
     #[serde(default)]
     pub images: Option<ImagesConfig>,
@@ -90,6 +99,21 @@ pub struct TenantConfig {
     pub prompt_embeds: bool,
 }
 
+/// Sets of examples, of which a session's prompts contain one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FewShotConfig {
+    pub num_prefixes: u64,
+    /// Length of each set, drawn once.
+    pub prefix_tokens: Distribution,
+    /// How uneven the sets' popularity is; 0 is even.
+    #[serde(default)]
+    pub zipf_exponent: f64,
+    /// The share of the tenant's sessions with examples.
+    #[serde(default = "one")]
+    pub share: f64,
+}
+
 const fn one() -> f64 {
     1.0
 }
@@ -97,19 +121,7 @@ const fn one() -> f64 {
 impl ChatConfig {
     /// Checks the values and how they fit together; the error names the path of the field.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if !(1e-9..=1e6).contains(&self.sessions_per_s) {
-            let expected = "a number above 0, at most 1000000";
-            return Err(ConfigError::new("sessions_per_s", self.sessions_per_s, expected));
-        }
-        if self.duration_s.is_none() && self.num_sessions.is_none() {
-            let expected = "`duration_s` or `num_sessions`, so that the run ends";
-            return Err(ConfigError::new("duration_s", "nothing", expected));
-        }
-        if let Some(duration_s) = self.duration_s
-            && !(0.0..=1e9).contains(&duration_s)
-        {
-            return Err(ConfigError::new("duration_s", duration_s, "a number from 0 to 1000000000"));
-        }
+        self.starts().validate()?;
         for (name, counts) in [
             ("turns", &self.turns),
             ("message_tokens", &self.message_tokens),
@@ -140,12 +152,24 @@ impl ChatConfig {
         other.unwrap_or(tenant as usize)
     }
 
+    /// The number of the first shared text that is a few-shot prefix of a tenant: system prompts
+    /// come first, then the prefixes of one tenant after the other.
+    pub(super) fn first_few_shot_text(&self, tenant: u32) -> u64 {
+        let before = self.tenants[..tenant as usize].iter().filter_map(|tenant| tenant.few_shot.as_ref());
+        self.tenants.len() as u64 + before.map(|few_shot| few_shot.num_prefixes).sum::<u64>()
+    }
+
     fn validate_tenants(&self) -> Result<(), ConfigError> {
         if self.tenants.is_empty() {
             return Err(ConfigError::new("tenants", "none", "at least one"));
         }
+        let few_shot_prefixes =
+            self.tenants.iter().filter_map(|tenant| Some(tenant.few_shot.as_ref()?.num_prefixes));
+        let texts = few_shot_prefixes.fold(self.tenants.len() as u64, u64::saturating_add);
+        let expected = format!("at most {MAX_SHARED_TEXTS} system prompts and few-shot prefixes");
+        require(texts <= MAX_SHARED_TEXTS, "tenants", texts, expected)?;
         let turn_tokens =
-            u64::from(self.message_tokens.min_count()) + u64::from(self.answer_tokens.min_count());
+            u64::from(self.message_tokens.count_bounds().0) + u64::from(self.answer_tokens.count_bounds().0);
         for (index, tenant) in self.tenants.iter().enumerate() {
             let error = |field: &str, found: String, expected: String| {
                 Err(ConfigError::new(format!("tenants[{index}].{field}"), found, expected))
@@ -165,6 +189,9 @@ impl ChatConfig {
             {
                 return error("shares_system_prompt_with", format!("`{shared}`"), "a tenant's name".into());
             }
+            if let Some(few_shot) = &tenant.few_shot {
+                few_shot.validate().map_err(|error| error.within(&format!("tenants[{index}].few_shot")))?;
+            }
             if let Some(images) = &tenant.images {
                 images.validate().map_err(|error| error.within(&format!("tenants[{index}].images")))?;
                 if tenant.prompt_embeds {
@@ -183,5 +210,16 @@ impl ChatConfig {
             }
         }
         Ok(())
+    }
+}
+
+impl FewShotConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let valid = (1..=MAX_SHARED_TEXTS).contains(&self.num_prefixes);
+        let expected = format!("a whole number from 1 to {MAX_SHARED_TEXTS}");
+        require(valid, "num_prefixes", self.num_prefixes, expected)?;
+        self.prefix_tokens.validate_count().map_err(|error| error.within("prefix_tokens"))?;
+        zipf::validate("zipf_exponent", self.zipf_exponent)?;
+        require((0.0..=1.0).contains(&self.share), "share", self.share, "a number from 0 to 1")
     }
 }

@@ -6,14 +6,11 @@
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution as _, Zipf};
 use serde::{Deserialize, Serialize};
 
 use crate::prompt::MmItem;
+use crate::workload::zipf::Zipf;
 use crate::workload::{ConfigError, Distribution, rng};
-
-/// Placeholders of an image are the ids from here on; see the ids of sessions.
-pub(super) const FIRST_PLACEHOLDER_TOKEN: u64 = 1 << 61;
 
 /// How often messages come with images, and which.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -114,9 +111,7 @@ impl SessionImages {
         if let Some(pool) = config.pool
             && self.rng.random_bool(pool.share)
         {
-            // The check of the configuration leaves the law no bad parameter.
-            let rank = Zipf::new(f64::from(pool.size), pool.zipf_exponent)
-                .map_or(1, |zipf| zipf.sample(&mut self.rng) as u64);
+            let rank = 1 + Zipf::new(pool.size.into(), pool.zipf_exponent).sample(&mut self.rng);
             // An image has one size, whoever sends it.
             let mut image_rng = rng::stream(self.seed, &format!("chat images of tenant {tenant}"), rank);
             return (format!("{tenant}/popular/{rank}"), config.tokens.sample_count(&mut image_rng));

@@ -1,8 +1,8 @@
 //! Generated chat traffic: sessions of several turns, closed-loop.
 //!
 //! The next prompt of a session is the whole conversation so far and a new message, and it arrives
-//! a think time after the last answer ended. Sessions of a tenant share its system prompt and its
-//! popular images; nothing else is shared.
+//! a think time after the last answer ended. Sessions of a tenant share its system prompt, one of its
+//! sets of few-shot examples, and its popular images; nothing else is shared.
 
 mod config;
 mod images;
@@ -10,81 +10,65 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 use rand::RngExt;
-use rustc_hash::FxHashMap;
 
-pub use config::{AbandonmentConfig, ChatConfig, TenantConfig};
+pub use config::{AbandonmentConfig, ChatConfig, FewShotConfig, TenantConfig};
 pub use images::{ImagePoolConfig, ImagesConfig};
 use session::Session;
 
-use super::{Arrival, ArrivalTimes, ConfigError, RequestSpec, Workload, WorkloadError, rng};
+use super::distribution::pick_weighted;
+use super::generator::{Generator, StartsMut};
+use super::recording::Recording;
+use super::sessions::{Next, Sessions, Traffic};
+use super::starts::{Starts, StartsConfig};
+use super::token_ids::shared_text;
+use super::zipf::Zipf;
+use super::{ConfigError, RequestSpec, Workload, WorkloadError, rng};
 use crate::prompt::{LoraRequest, PromptEmbeds, PromptExtras, TokenRuns};
 use crate::units::SimTime;
 
-/// The workload of a [`ChatConfig`]. The same configuration and seed give the same sessions,
-/// whatever happens to their requests; only the times of later turns depend on the answers.
-pub struct Chat {
+impl Generator for ChatConfig {
+    fn starts(&self) -> StartsConfig<'_> {
+        StartsConfig {
+            rate_per_s: self.sessions_per_s,
+            rate_field: "sessions_per_s",
+            process: &self.arrival_process,
+            duration_s: self.duration_s,
+            count: self.num_sessions,
+            count_field: "num_sessions",
+            max_concurrency: self.max_concurrency,
+            stream: "chat session arrivals",
+        }
+    }
+
+    fn starts_mut(&mut self) -> StartsMut<'_> {
+        StartsMut { rate_per_s: &mut self.sessions_per_s, duration_s: &mut self.duration_s }
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        ChatConfig::validate(self)
+    }
+
+    fn max_request_tokens(&self) -> Option<u64> {
+        Some(self.max_context_tokens.into())
+    }
+
+    fn workload(&self, seed: u64, starts: Starts, _lengths: Option<Recording>) -> Box<dyn Workload> {
+        let tenant_names = self.tenants.iter().map(|tenant| tenant.name.clone()).collect();
+        Box::new(Sessions::new(Chat { config: self.clone(), seed, tenant_names }, starts))
+    }
+}
+
+/// What the sessions of a [`ChatConfig`] say. The same configuration and seed give the same
+/// sessions, whatever happens to their requests; only the times of later turns depend on the
+/// answers.
+struct Chat {
     config: ChatConfig,
     seed: u64,
     tenant_names: Vec<String>,
-    session_starts: ArrivalTimes,
-    next_session: u64,
-    /// Of the newest session.
-    last_start: SimTime,
-    /// No session will start any more.
-    is_closed: bool,
-    next_request: u64,
-    /// Sessions with a message to send, by time, at equal times by session index: the order must
-    /// not depend on which answer ended first. Holds the next new session while there is one.
-    writing: BTreeMap<(SimTime, u64), Session>,
-    /// Sessions that wait for the answer to the request with this index.
-    waiting: FxHashMap<u64, Session>,
 }
 
 impl Chat {
-    pub fn new(config: ChatConfig, seed: u64) -> Result<Self, ConfigError> {
-        config.validate()?;
-        let arrivals = rng::stream(seed, "chat session arrivals", 0);
-        let mut chat = Self {
-            seed,
-            tenant_names: config.tenants.iter().map(|tenant| tenant.name.clone()).collect(),
-            session_starts: ArrivalTimes::new(config.arrival_process, config.sessions_per_s, arrivals),
-            next_session: 0,
-            last_start: SimTime::ZERO,
-            is_closed: false,
-            next_request: 0,
-            writing: BTreeMap::new(),
-            waiting: FxHashMap::default(),
-            config,
-        };
-        chat.open_session();
-        Ok(chat)
-    }
-
-    /// Opens the next session that has something to send, if there is one.
-    fn open_session(&mut self) {
-        let duration = self.config.duration_s.map_or(SimTime::MAX, SimTime::from_secs_f64);
-        let num_sessions = self.config.num_sessions.unwrap_or(u64::MAX);
-        while self.next_session < num_sessions
-            && let Some(at) = self.session_starts.next()
-            && at < duration
-        {
-            let index = self.next_session;
-            self.next_session += 1;
-            self.last_start = at;
-            let mut rng = rng::stream(self.seed, "chat session", index);
-            let tenant = self.pick_tenant(rng.random());
-            if let Some(session) = Session::open(&self.config, self.seed, index, tenant, rng) {
-                self.writing.insert((at, index), session);
-                return;
-            }
-        }
-        self.next_session = num_sessions;
-        self.is_closed = true;
-    }
-
     /// A prompt as the engine gets it: its tokens, and what it carries beside them.
     fn prompt(&self, session: &Session) -> (TokenRuns, PromptExtras) {
         let tenants = &self.config.tenants;
@@ -95,7 +79,7 @@ impl Chat {
             let id = first.unwrap_or_default() as u64 + 1;
             LoraRequest { name: name.clone(), id, path: format!("/adapters/{name}") }
         });
-        let text = &session.prompt;
+        let text = session.conversation.prompt();
         let extras = PromptExtras {
             lora,
             mm: session.images.clone(),
@@ -107,70 +91,60 @@ impl Chat {
         (tokens, extras)
     }
 
-    /// The tenant at this point, from 0 to 1, of all weights laid end to end.
-    fn pick_tenant(&self, point: f64) -> u32 {
-        let tenants = &self.config.tenants;
-        let mut left = point * tenants.iter().map(|tenant| tenant.weight).sum::<f64>();
-        let picked = tenants.iter().position(|tenant| {
-            left -= tenant.weight;
-            left < 0.0
-        });
-        // Rounding can leave the point at the very end.
-        picked.unwrap_or(tenants.len() - 1) as u32
+    /// What a session begins with before its first message: the system prompt of its tenant, and
+    /// one of the tenant's few-shot prefixes if it has some.
+    fn beginning(&self, index: u64, tenant: u32) -> TokenRuns {
+        let own = &self.config.tenants[tenant as usize];
+        let mut prompt = shared_text(self.config.system_prompt_of(tenant) as u64, own.system_prompt_tokens);
+        if let Some(few_shot) = &own.few_shot {
+            // Streams of their own, so that the same things are said with and without.
+            let mut rng = rng::stream(self.seed, "chat few-shot", index);
+            if rng.random::<f64>() < few_shot.share {
+                let text = self.config.first_few_shot_text(tenant)
+                    + Zipf::new(few_shot.num_prefixes, few_shot.zipf_exponent).sample(&mut rng);
+                let mut length_rng = rng::stream(self.seed, "chat few-shot prefix", text);
+                prompt.extend(&shared_text(text, few_shot.prefix_tokens.sample_count(&mut length_rng)));
+            }
+        }
+        prompt
     }
 }
 
-impl Workload for Chat {
-    fn peek(&mut self) -> Result<Option<SimTime>, WorkloadError> {
-        Ok(self.writing.first_key_value().map(|(&(at, _), _)| at))
+impl Traffic for Chat {
+    type Turn = Session;
+
+    fn open(&mut self, index: u64) -> Result<Option<Session>, WorkloadError> {
+        let mut rng = rng::stream(self.seed, "chat session", index);
+        let weights = self.config.tenants.iter().map(|tenant| tenant.weight);
+        let tenant = pick_weighted(weights, rng.random()) as u32;
+        let beginning = self.beginning(index, tenant);
+        Ok(Session::open(&self.config, self.seed, index, tenant, beginning, rng))
     }
 
-    fn next(&mut self) -> Result<Option<Arrival>, WorkloadError> {
-        let Some(((at, _), session)) = self.writing.pop_first() else { return Ok(None) };
-        if session.is_new() {
-            self.open_session();
-        }
-        let (prompt, extras) = self.prompt(&session);
-        let request = RequestSpec {
-            index: self.next_request,
-            prompt,
-            output: session.answer(),
+    fn request(&self, session: &Session) -> RequestSpec {
+        let tenant = &self.config.tenants[session.tenant as usize];
+        let (prompt, extras) = self.prompt(session);
+        RequestSpec {
             extras,
-            priority: self.config.tenants[session.tenant as usize].priority,
-            skip_reading_prefix_cache: self.config.tenants[session.tenant as usize].prompt_logprobs,
+            priority: tenant.priority,
+            skip_reading_prefix_cache: tenant.prompt_logprobs,
             patience: session.patience,
             tenant: session.tenant,
-            session: Some(session.index),
             turn: session.turn,
-            trace_line: None,
-        };
-        self.waiting.insert(request.index, session);
-        self.next_request += 1;
-        Ok(Some(Arrival { at, request }))
-    }
-
-    fn finished(&mut self, index: u64, at: SimTime) {
-        if let Some(session) = self.waiting.remove(&index)
-            && let Some((think_time, session)) = session.go_on(&self.config)
-        {
-            self.writing.insert((at + think_time, session.index), session);
+            ..RequestSpec::plain(prompt, session.answer())
         }
     }
 
-    fn aborted(&mut self, index: u64, at: SimTime) {
-        if let Some(session) = self.waiting.remove(&index)
-            && let Some(session) = session.give_up(&self.config)
-        {
-            self.writing.insert((at, session.index), session);
+    fn answered(&mut self, session: Session, next: &mut Vec<Next<Session>>) {
+        if let Some((think_time, session)) = session.go_on(&self.config) {
+            next.push(Next::only(think_time, session));
         }
     }
 
-    fn progress(&self) -> Option<f64> {
-        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 1.0 };
-        let config = &self.config;
-        let by_time = config.duration_s.map(|whole_s| share(self.last_start.as_secs_f64(), whole_s));
-        let by_number = config.num_sessions.map(|most| share(self.next_session as f64, most as f64));
-        if self.is_closed { Some(1.0) } else { by_time.into_iter().chain(by_number).reduce(f64::max) }
+    fn aborted(&mut self, session: Session, next: &mut Vec<Next<Session>>) {
+        if let Some(session) = session.give_up(&self.config) {
+            next.push(Next::only(SimTime::ZERO, session));
+        }
     }
 
     fn tenants(&self) -> &[String] {

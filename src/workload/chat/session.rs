@@ -3,24 +3,15 @@
 use rand_chacha::ChaCha8Rng;
 
 use super::ChatConfig;
-use super::images::{FIRST_PLACEHOLDER_TOKEN, SessionImages};
+use super::images::SessionImages;
 use crate::prompt::{MmItem, TokenRuns};
 use crate::units::SimTime;
+use crate::workload::conversation::Conversation;
+use crate::workload::token_ids::{first_own_token, placeholders};
 use crate::workload::{Patience, rng};
-
-/// Token ids of sessions lie from here upwards, those of images and system prompts below.
-///
-/// A session takes its ids one after the other, message or answer, and is never longer than
-/// `max_context_tokens`; so session `i` has the ids from `i * max_context_tokens` to itself, and a
-/// whole conversation is two runs.
-const FIRST_SESSION_TOKEN: u64 = 1 << 62;
-
-/// System prompts are shorter than this.
-const TENANT_TOKENS: u64 = 1 << 32;
 
 /// A session at the point where it has a message to send or waits for the answer to it.
 pub(super) struct Session {
-    pub index: u64,
     pub tenant: u32,
     /// Of the message, from 0.
     pub turn: u32,
@@ -28,12 +19,11 @@ pub(super) struct Session {
     /// Nobody else draws from it, and always in the same order: what is said does not depend on
     /// when the server answers.
     rng: ChaCha8Rng,
-    /// The conversation up to and including the message.
-    pub prompt: TokenRuns,
+    /// Up to and including the message.
+    pub conversation: Conversation,
     /// The images in it.
     pub images: Vec<MmItem>,
     pub answer_tokens: u32,
-    next_token: u64,
     /// With abandonment. A stream of its own, so that the same things are said with and without.
     patience_rng: Option<ChaCha8Rng>,
     /// With the answer to the message.
@@ -44,27 +34,26 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Session `index` of `tenant` with its first message, if that fits the context.
+    /// Session `index` of `tenant` with its first message after what it begins with, if that fits
+    /// the context.
     pub fn open(
         config: &ChatConfig,
         seed: u64,
         index: u64,
         tenant: u32,
+        beginning: TokenRuns,
         mut rng: ChaCha8Rng,
     ) -> Option<Self> {
-        let system_prompt_tokens = config.tenants[tenant as usize].system_prompt_tokens;
-        let first_token = config.system_prompt_of(tenant) as u64 * TENANT_TOKENS;
         let num_turns = config.turns.sample_count(&mut rng);
         let mut session = Self {
-            index,
             tenant,
             turn: 0,
             num_turns,
             rng,
-            prompt: TokenRuns::from_run(first_token, system_prompt_tokens),
+            // No session says more than it may be long.
+            conversation: Conversation::new(beginning, first_own_token(index, config.max_context_tokens)),
             images: Vec::new(),
             answer_tokens: 0,
-            next_token: FIRST_SESSION_TOKEN + index * u64::from(config.max_context_tokens),
             patience_rng: config.abandonment.is_some().then(|| rng::stream(seed, "chat patience", index)),
             patience: None,
             session_images: SessionImages::new(seed, index, tenant),
@@ -73,14 +62,9 @@ impl Session {
         session.write(config).then_some(session)
     }
 
-    /// It has sent nothing yet.
-    pub fn is_new(&self) -> bool {
-        self.turn == 0 && self.num_retries == 0
-    }
-
     /// What the model answers to the message.
     pub fn answer(&self) -> TokenRuns {
-        TokenRuns::from_run(self.next_token, self.answer_tokens)
+        self.conversation.answer(self.answer_tokens)
     }
 
     /// Adds the answer and the next message, unless the session ends here. Also tells how long the
@@ -90,7 +74,7 @@ impl Session {
         if self.turn == self.num_turns {
             return None;
         }
-        self.say(self.answer_tokens);
+        self.conversation.say(self.answer_tokens);
         let think_time = config.think_time_s.sample_time(&mut self.rng);
         self.write(config).then_some((think_time, self))
     }
@@ -110,27 +94,21 @@ impl Session {
         let images =
             tenant.images.as_ref().map(|images| self.session_images.draw(images)).unwrap_or_default();
         let image_tokens: u64 = images.iter().map(|image| u64::from(image.length_tokens)).sum();
-        let total =
-            [self.prompt.len(), message_tokens, self.answer_tokens].map(u64::from).iter().sum::<u64>();
-        if total + image_tokens > u64::from(config.max_context_tokens) {
+        let total = self.conversation.len_with(&[message_tokens, self.answer_tokens]) + image_tokens;
+        if total > u64::from(config.max_context_tokens) {
             return false;
         }
         for mut image in images {
-            image.offset_tokens = self.prompt.len();
-            self.prompt.push_run(FIRST_PLACEHOLDER_TOKEN, image.length_tokens);
+            image.offset_tokens = self.conversation.prompt().len();
+            self.conversation.quote(&placeholders(image.length_tokens));
             self.images.push(image);
         }
-        self.say(message_tokens);
+        self.conversation.say(message_tokens);
         self.num_retries = 0;
         if let (Some(abandonment), Some(rng)) = (&config.abandonment, &mut self.patience_rng) {
             let lasts = abandonment.patience_s.sample_time(rng);
             self.patience = Some(Patience { lasts, waits_for: abandonment.waits_for });
         }
         true
-    }
-
-    fn say(&mut self, tokens: u32) {
-        self.prompt.push_run(self.next_token, tokens);
-        self.next_token += u64::from(tokens);
     }
 }

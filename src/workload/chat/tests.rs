@@ -1,7 +1,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::workload::{ArrivalProcess, Distribution, WaitsFor};
+use crate::units::SimTime;
+use crate::workload::testing::{assert_one_at_a_time, by_session, generated, run, workload};
+use crate::workload::{Arrival, ArrivalProcess, Distribution, WaitsFor, Workload};
+
+fn chat(config: &ChatConfig, seed: u64) -> Box<dyn Workload> {
+    workload(config, seed).unwrap()
+}
 
 fn lognormal(median: f64) -> Distribution {
     Distribution::Lognormal { median: Some(median), mean: None, sigma: 0.8, min: None, max: None }
@@ -17,6 +23,7 @@ fn tenant(name: &str, weight: f64, system_prompt_tokens: u32) -> TenantConfig {
         cache_salt: None,
         lora: None,
         shares_system_prompt_with: None,
+        few_shot: None,
         images: None,
         prompt_embeds: false,
     }
@@ -24,10 +31,11 @@ fn tenant(name: &str, weight: f64, system_prompt_tokens: u32) -> TenantConfig {
 
 fn busy() -> ChatConfig {
     ChatConfig {
-        sessions_per_s: 2.0,
+        sessions_per_s: Some(2.0),
         arrival_process: ArrivalProcess::Poisson,
         duration_s: None,
         num_sessions: Some(60),
+        max_concurrency: None,
         tenants: vec![tenant("shop", 3.0, 700), tenant("law", 1.0, 1500)],
         turns: Distribution::Geometric { mean: 5.0, min: None, max: Some(30.0) },
         message_tokens: lognormal(80.0),
@@ -41,7 +49,7 @@ fn busy() -> ChatConfig {
 /// One session at time 0 whose lengths can be added up by hand.
 fn exact() -> ChatConfig {
     ChatConfig {
-        sessions_per_s: 1.0,
+        sessions_per_s: Some(1.0),
         arrival_process: ArrivalProcess::Fixed,
         num_sessions: Some(1),
         tenants: vec![tenant("only", 1.0, 100)],
@@ -54,42 +62,9 @@ fn exact() -> ChatConfig {
     }
 }
 
-/// Runs to the end, the answer to request `index` taking `answer_ns(index)`.
-fn run(chat: &mut Chat, answer_ns: impl Fn(u64) -> u64) -> Vec<Arrival> {
-    let mut arrivals = Vec::new();
-    let mut answers = BTreeMap::new();
-    loop {
-        let arrival_at = chat.peek().unwrap();
-        let answer = answers.first_key_value().map(|(&(at, index), ())| (at, index));
-        match (arrival_at, answer) {
-            (None, None) => return arrivals,
-            (Some(at), answer) if answer.is_none_or(|(answer_at, _)| at < answer_at) => {
-                let arrival = chat.next().unwrap().unwrap();
-                assert_eq!(arrival.at, at);
-                answers.insert((at + SimTime(answer_ns(arrival.request.index)), arrival.request.index), ());
-                arrivals.push(arrival);
-            }
-            (_, Some((at, index))) => {
-                answers.remove(&(at, index));
-                chat.finished(index, at);
-            }
-            (Some(_), None) => unreachable!("the guard above takes it"),
-        }
-    }
-}
-
-/// The turns of each session, in order.
-fn sessions(arrivals: Vec<Arrival>) -> BTreeMap<u64, Vec<Arrival>> {
-    let mut sessions: BTreeMap<u64, Vec<Arrival>> = BTreeMap::new();
-    for arrival in arrivals {
-        sessions.entry(arrival.request.session.unwrap()).or_default().push(arrival);
-    }
-    sessions
-}
-
 #[test]
 fn a_turn_holds_the_conversation_so_far_and_comes_a_think_time_after_the_answer() {
-    let arrivals = run(&mut Chat::new(exact(), 1).unwrap(), |_| 1_000_000_000);
+    let arrivals = run(&mut *chat(&exact(), 1), |_| 1_000_000_000);
     let turns: Vec<_> = arrivals
         .iter()
         .map(|Arrival { at, request }| {
@@ -107,16 +82,14 @@ fn a_turn_holds_the_conversation_so_far_and_comes_a_think_time_after_the_answer(
 
 #[test]
 fn a_session_ends_when_the_next_turn_would_exceed_the_context() {
-    let turns = |max_context_tokens| {
-        run(&mut Chat::new(ChatConfig { max_context_tokens, ..exact() }, 1).unwrap(), |_| 1).len()
-    };
+    let turns = |max_context_tokens| generated(&ChatConfig { max_context_tokens, ..exact() }, 1).len();
     assert_eq!((turns(190), turns(189), turns(160), turns(159), turns(130)), (3, 2, 2, 1, 1));
 }
 
 #[test]
 fn the_next_turn_can_come_before_a_known_arrival() {
-    let config = ChatConfig { num_sessions: Some(2), sessions_per_s: 0.1, ..exact() };
-    let mut chat = Chat::new(config, 1).unwrap();
+    let config = ChatConfig { num_sessions: Some(2), sessions_per_s: Some(0.1), ..exact() };
+    let mut chat = chat(&config, 1);
     chat.next().unwrap();
     assert_eq!(chat.peek().unwrap(), Some(SimTime::from_ms(10_000)));
     chat.finished(0, SimTime::from_ms(500));
@@ -131,7 +104,8 @@ fn the_next_turn_can_come_before_a_known_arrival() {
 #[test]
 fn duration_bounds_the_starts_of_sessions() {
     let config = ChatConfig { num_sessions: None, duration_s: Some(4.0), ..exact() };
-    let sessions = sessions(run(&mut Chat::new(config, 1).unwrap(), |_| 1));
+    let arrivals = generated(&config, 1);
+    let sessions = by_session(&arrivals);
     assert_eq!(sessions.len(), 4);
     assert!(sessions.values().all(|turns| turns.len() == 3));
 }
@@ -144,7 +118,7 @@ fn tenants_get_their_share_and_their_system_prompt() {
         max_context_tokens: 100_000,
         ..busy()
     };
-    let arrivals = run(&mut Chat::new(config, 1).unwrap(), |_| 1);
+    let arrivals = generated(&config, 1);
     let shop: Vec<_> = arrivals.iter().filter(|arrival| arrival.request.tenant == 0).collect();
     // 5 standard errors of a share of 0.75 in 10,000 are 0.0217.
     assert!((shop.len() as f64 / 10_000.0 - 0.75).abs() < 0.0217);
@@ -174,15 +148,15 @@ fn mistakes_are_named_with_their_path() {
         "`tenants[1].name`: found `a` again, expected a name of its own"
     );
     for config in [
-        ChatConfig { sessions_per_s: f64::NAN, ..exact() },
-        ChatConfig { sessions_per_s: 0.0, ..exact() },
+        ChatConfig { sessions_per_s: Some(f64::NAN), ..exact() },
+        ChatConfig { sessions_per_s: Some(0.0), ..exact() },
         ChatConfig { duration_s: Some(-1.0), ..exact() },
         ChatConfig { max_context_tokens: 0, ..exact() },
         ChatConfig { tenants: vec![], ..exact() },
         ChatConfig { tenants: vec![tenant("a", 0.0, 0)], ..exact() },
         ChatConfig { think_time_s: Distribution::Fixed(-1.0), ..exact() },
     ] {
-        assert!(Chat::new(config.clone(), 1).is_err(), "{config:?}");
+        assert!(workload(&config, 1).is_err(), "{config:?}");
     }
 }
 
@@ -211,7 +185,8 @@ proptest! {
     #[test]
     fn every_prompt_starts_with_the_prompt_and_answer_before_it(seed: u64) {
         let config = busy();
-        for turns in sessions(run(&mut Chat::new(config.clone(), seed).unwrap(), |_| 1_000_000)).values() {
+        let arrivals = run(&mut *chat(&config, seed), |_| 1_000_000);
+        for turns in by_session(&arrivals).values() {
             for (number, Arrival { request, .. }) in turns.iter().enumerate() {
                 prop_assert_eq!(request.turn as usize, number);
                 prop_assert!(request.prompt.len() + request.output.len() <= config.max_context_tokens);
@@ -231,16 +206,14 @@ proptest! {
     #[test]
     fn what_is_said_depends_on_the_seed_alone(seed: u64, slowness in 1u64..1_000) {
         let said = |answer_ns: &dyn Fn(u64) -> u64| {
-            let arrivals = run(&mut Chat::new(busy(), seed).unwrap(), answer_ns);
-            let indices: Vec<u64> = arrivals.iter().map(|arrival| arrival.request.index).collect();
-            assert_eq!(indices, (0..arrivals.len() as u64).collect::<Vec<_>>());
-            assert!(arrivals.is_sorted_by_key(|arrival| arrival.at));
-            sessions(arrivals)
+            let mut arrivals = run(&mut *chat(&busy(), seed), answer_ns);
+            arrivals.sort_by_key(|arrival| (arrival.request.session, arrival.request.turn));
+            arrivals
         };
         let (quick, slow) = (said(&|_| 1), said(&|index| (index * 7919 % 13) * slowness * 100_000_000));
         prop_assert_eq!(&quick, &said(&|_| 1));
         prop_assert_eq!(quick.len(), slow.len());
-        for (quick, slow) in quick.values().flatten().zip(slow.values().flatten()) {
+        for (quick, slow) in quick.iter().zip(&slow) {
             prop_assert_eq!(&quick.request.prompt, &slow.request.prompt);
             prop_assert_eq!(&quick.request.output, &slow.request.output);
             prop_assert_eq!(quick.request.tenant, slow.request.tenant);
@@ -250,7 +223,8 @@ proptest! {
     #[test]
     fn sessions_share_their_tenants_system_prompt_and_no_other_token(seed: u64) {
         let mut own: Vec<(u64, u64)> = Vec::new();
-        for turns in sessions(run(&mut Chat::new(busy(), seed).unwrap(), |_| 1)).values() {
+        let arrivals = generated(&busy(), seed);
+        for turns in by_session(&arrivals).values() {
             let last = &turns[turns.len() - 1].request;
             let (system_prompt, rest) = last.prompt.runs().split_first().unwrap();
             prop_assert_eq!(system_prompt.len, [700, 1500][last.tenant as usize]);
@@ -264,7 +238,7 @@ proptest! {
 
 /// What a session does whose every request is aborted when its patience ends.
 fn abort_all(config: ChatConfig) -> Vec<Arrival> {
-    let mut chat = Chat::new(config, 1).unwrap();
+    let mut chat = chat(&config, 1);
     let mut arrivals = Vec::new();
     while let Some(arrival) = chat.next().unwrap() {
         let at = arrival.at + arrival.request.patience.unwrap().lasts;
@@ -299,9 +273,9 @@ fn a_user_without_patience_sends_the_message_again_and_then_leaves() {
 fn patience_changes_nothing_of_what_is_said() {
     let abandonment =
         AbandonmentConfig { patience_s: lognormal(5.0), waits_for: WaitsFor::LastToken, max_retries: 0 };
-    let patient = run(&mut Chat::new(busy(), 3).unwrap(), |_| 1);
+    let patient = generated(&busy(), 3);
     let config = ChatConfig { abandonment: Some(abandonment), ..busy() };
-    let mut impatient = run(&mut Chat::new(config, 3).unwrap(), |_| 1);
+    let mut impatient = generated(&config, 3);
     let drawn: std::collections::BTreeSet<_> =
         impatient.iter_mut().map(|arrival| arrival.request.patience.take().unwrap().lasts).collect();
     assert_eq!(drawn.len(), impatient.len());
@@ -317,7 +291,7 @@ fn images_stand_before_the_text_of_their_message() {
         tokens: Distribution::Fixed(30.0),
         pool: None,
     });
-    let arrivals = run(&mut Chat::new(config, 1).unwrap(), |_| 1);
+    let arrivals = generated(&config, 1);
     // System prompt 100, two images, message 10; answer 20; two images, message 10; ...
     let offsets = |request: &RequestSpec| {
         request.extras.mm.iter().map(|item| (item.offset_tokens, item.length_tokens)).collect::<Vec<_>>()
@@ -329,7 +303,7 @@ fn images_stand_before_the_text_of_their_message() {
     // Placeholders are the same tokens in all images; the text is that of the session.
     let prompt = &arrivals[0].request.prompt;
     assert_eq!(prompt.get(100), prompt.get(130));
-    let plain = run(&mut Chat::new(exact(), 1).unwrap(), |_| 1);
+    let plain = generated(&exact(), 1);
     assert!(prompt.ids(160, 170).eq(plain[0].request.prompt.ids(100, 110)));
 }
 
@@ -337,8 +311,8 @@ fn images_stand_before_the_text_of_their_message() {
 fn embeddings_are_a_prompt_of_zeros_whose_rows_tell_texts_apart() {
     let mut config = exact();
     config.tenants[0].prompt_embeds = true;
-    let arrivals = run(&mut Chat::new(config, 1).unwrap(), |_| 1);
-    let plain = run(&mut Chat::new(exact(), 1).unwrap(), |_| 1);
+    let arrivals = generated(&config, 1);
+    let plain = generated(&exact(), 1);
     for (Arrival { request, .. }, text) in arrivals.iter().zip(&plain) {
         assert!(request.prompt.ids(0, request.prompt.len()).all(|id| id == 0));
         assert_eq!(request.prompt.len(), text.request.prompt.len());
@@ -347,18 +321,87 @@ fn embeddings_are_a_prompt_of_zeros_whose_rows_tell_texts_apart() {
 }
 
 #[test]
+fn sessions_share_few_shot_examples_by_their_popularity() {
+    let mut config = ChatConfig { num_sessions: Some(20_000), turns: Distribution::Fixed(1.0), ..exact() };
+    config.tenants[0].few_shot = Some(FewShotConfig {
+        num_prefixes: 3,
+        prefix_tokens: Distribution::Uniform { min: 200.0, max: 300.0 },
+        zipf_exponent: 1.0,
+        share: 0.5,
+    });
+    let arrivals = generated(&config, 1);
+    let mut lengths: std::collections::BTreeMap<u64, (u32, f64)> = std::collections::BTreeMap::new();
+    for Arrival { request, .. } in &arrivals {
+        if let [system_prompt, examples, message] = request.prompt.runs() {
+            assert_eq!((system_prompt.len, message.len), (100, 10));
+            let (length, count) = lengths.entry(examples.start).or_insert((examples.len, 0.0));
+            assert_eq!(*length, examples.len);
+            *count += 1.0;
+        } else {
+            assert_eq!(request.prompt.len(), 110);
+        }
+    }
+    // Half of the sessions, in proportion to 1, 1/2 and 1/3.
+    assert_eq!(lengths.len(), 3);
+    for ((_, count), weight) in lengths.values().zip([6.0, 3.0, 2.0]) {
+        let share: f64 = 0.5 * weight / 11.0;
+        let error = (20_000.0 * share * (1.0 - share)).sqrt();
+        assert!((count - 20_000.0 * share).abs() < 5.0 * error, "{lengths:?}");
+    }
+    // With and without, the same is said.
+    config.tenants[0].few_shot = None;
+    for (with, without) in arrivals.iter().zip(generated(&config, 1)) {
+        assert_eq!(with.request.output, without.request.output);
+        assert_eq!(with.request.prompt.runs().last(), without.request.prompt.runs().last());
+    }
+}
+
+#[test]
+fn a_closed_population_keeps_its_number_of_sessions() {
+    let config = ChatConfig {
+        sessions_per_s: None,
+        arrival_process: ArrivalProcess::Batch { at_s: 0.0 },
+        num_sessions: Some(30),
+        max_concurrency: Some(4),
+        ..busy()
+    };
+    let answer_ns = |index| (1 + index % 5) * 100_000_000;
+    let arrivals = run(&mut *chat(&config, 1), answer_ns);
+    assert_one_at_a_time(&arrivals, answer_ns);
+    let sessions = by_session(&arrivals);
+    assert_eq!(sessions.len(), 30);
+    // From the first request to the end of the last answer.
+    let mut edges: Vec<(SimTime, i32)> = Vec::new();
+    for turns in sessions.values() {
+        let last = turns[turns.len() - 1];
+        edges.push((turns[0].at, 1));
+        edges.push((last.at + SimTime(answer_ns(last.request.index)), -1));
+    }
+    edges.sort_unstable();
+    let mut open = 0;
+    let most = edges
+        .iter()
+        .map(|(_, change)| {
+            open += change;
+            open
+        })
+        .max();
+    assert_eq!(most, Some(4));
+}
+
+#[test]
 fn progress_follows_the_limit_that_ends_it() {
     let config = ChatConfig { num_sessions: Some(4), turns: Distribution::Fixed(1.0), ..exact() };
-    // Sessions start at 0, 1, 2 and 3 s; the next one is always known.
-    let progress = |config: ChatConfig| {
-        let mut chat = Chat::new(config, 1).unwrap();
+    // Sessions start at 0, 1, 2 and 3 s.
+    let progress = |config: &ChatConfig| {
+        let mut chat = chat(config, 1);
         let mut progress = vec![chat.progress().unwrap()];
         while chat.next().unwrap().is_some() {
             progress.push(chat.progress().unwrap());
         }
         progress
     };
-    assert_eq!(progress(config.clone()), [0.25, 0.5, 0.75, 1.0, 1.0]);
+    assert_eq!(progress(&config), [0.0, 0.25, 0.5, 0.75, 1.0]);
     let by_time = ChatConfig { duration_s: Some(2.5), ..config };
-    assert_eq!(progress(by_time), [0.25, 0.5, 0.8, 1.0]);
+    assert_eq!(progress(&by_time), [0.0, 0.25, 0.5, 0.8]);
 }

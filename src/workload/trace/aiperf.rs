@@ -96,7 +96,7 @@ impl TraceReader for AiPerf {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec![self.reader.text.note()]
+        self.reader.text.notes()
     }
 
     fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {

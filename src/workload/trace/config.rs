@@ -55,7 +55,7 @@ pub struct TraceConfig {
 }
 
 /// When requests are sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceArrivals {
     /// At the recorded times.
@@ -67,7 +67,7 @@ pub enum TraceArrivals {
     Concurrency(u32),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateArrivals {
     /// Requests, or sessions, in a second.
@@ -147,9 +147,17 @@ impl TraceConfig {
         if let Some(window_s) = self.sort_window_s {
             number("sort_window_s", window_s, 0.0, 1e9, "")?;
         }
-        match self.arrivals {
+        match &self.arrivals {
             TraceArrivals::Recorded => {}
-            TraceArrivals::Rate(rate) => number("arrivals.rate.per_s", rate.per_s, 1e-9, 1e6, "")?,
+            TraceArrivals::Rate(RateArrivals { per_s, process }) => {
+                number("arrivals.rate.per_s", *per_s, 1e-9, 1e6, "")?;
+                process.validate().map_err(|error| error.within("arrivals.rate.process"))?;
+                if process.sets_its_times() {
+                    let expected = "one with a rate, such as poisson or gamma";
+                    let found = "times of its own";
+                    return Err(ConfigError::new("arrivals.rate.process", found, expected));
+                }
+            }
             TraceArrivals::Concurrency(0) => {
                 return Err(ConfigError::new("arrivals.concurrency", 0, "at least 1"));
             }
@@ -164,6 +172,19 @@ impl TraceConfig {
         }
         self.text.validate().map_err(|error| error.within("text"))?;
         self.reuse.as_ref().map_or(Ok(()), |reuse| reuse.validate().map_err(|error| error.within("reuse")))
+    }
+
+    /// Only what of it decides which requests are read and how, save for the path.
+    pub(super) fn reading(&self) -> Self {
+        Self {
+            format: self.format,
+            hash_id_tokens: self.hash_id_tokens,
+            text: self.text.clone(),
+            skip_bad_rows: self.skip_bad_rows,
+            sort_window_s: self.sort_window_s,
+            max_requests: self.max_requests,
+            ..Self::new("")
+        }
     }
 
     /// What of it says how to read the file. `tokenizer` is what was read from

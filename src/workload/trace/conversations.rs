@@ -48,7 +48,7 @@ impl TraceReader for Conversations {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec![self.text.note()]
+        self.text.notes()
     }
 
     fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {

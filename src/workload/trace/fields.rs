@@ -75,6 +75,35 @@ impl TimeUnit {
     /// The time that a decimal number says, to the nearest nanosecond; exact, where a number of 64
     /// bits with a binary point would not be. `None` if it is negative, too large, or no number.
     pub fn parse(self, text: &str) -> Option<SimTime> {
+        self.parse_plain(text.as_bytes()).or_else(|| self.parse_any(text))
+    }
+
+    /// The numbers that traces are full of: up to nine digits before the point, and no more behind it
+    /// than count.
+    #[inline]
+    fn parse_plain(self, text: &[u8]) -> Option<SimTime> {
+        let mut value = 0_u64;
+        let mut point = None;
+        for (at, &byte) in text.iter().enumerate() {
+            match byte.wrapping_sub(b'0') {
+                digit @ 0..10 => value = value * 10 + u64::from(digit),
+                _ if byte == b'.' && point.is_none() => point = Some(at),
+                _ => return None,
+            }
+            // 18 digits fit 64 bits.
+            if at > 18 {
+                return None;
+            }
+        }
+        let whole = point.unwrap_or(text.len());
+        let decimals = (text.len() - whole).saturating_sub(1) as u32;
+        if whole == 0 || whole > 9 || decimals > self.decimals() {
+            return None;
+        }
+        Some(SimTime(value * 10_u64.pow(self.decimals() - decimals)))
+    }
+
+    fn parse_any(self, text: &str) -> Option<SimTime> {
         let (mantissa, exponent) = match text.split_once(['e', 'E']) {
             Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
             None => (text, 0),
@@ -137,6 +166,8 @@ pub(super) fn set<T>(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -158,5 +189,16 @@ mod tests {
             assert_eq!(seconds(wrong), None, "{wrong}");
         }
         assert_eq!(TimeUnit::Milliseconds.parse("27482.5"), Some(SimTime(27_482_500_000)));
+    }
+
+    proptest! {
+        #[test]
+        fn plain_numbers_are_read_as_any(text in "[0-9]{0,11}([.][0-9]{0,11})?") {
+            for unit in [TimeUnit::Seconds, TimeUnit::Milliseconds] {
+                if let Some(plain) = unit.parse_plain(text.as_bytes()) {
+                    prop_assert_eq!(Some(plain), unit.parse_any(&text));
+                }
+            }
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::units::SimTime;
 use crate::workload::WorkloadError;
 
 /// A format that can be read. Its name in scenarios is the variant's in snake case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceFormat {
     /// kvsim's own JSON lines, which can say everything.
@@ -161,6 +161,9 @@ pub fn open(
     mut input: TraceInput,
     options: &ReadOptions,
 ) -> Result<(TraceFormat, Box<dyn TraceReader>), WorkloadError> {
+    if let Some(trace) = input.shared() {
+        return Ok((trace.format(), Box::new(trace.reader())));
+    }
     let format = match options.format {
         Some(format) => format,
         None => detect(&input.head()?)?,

@@ -4,6 +4,7 @@ use std::io::{self, BufRead, Read};
 
 use super::decompress::decompress;
 use super::head::Head;
+use super::shared::SharedTrace;
 use crate::workload::WorkloadError;
 
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -25,6 +26,21 @@ pub struct TraceInput {
     end: usize,
     /// Lines consumed.
     lines: u64,
+    /// The content was read before; there is nothing else then.
+    shared: Option<SharedTrace>,
+}
+
+impl From<SharedTrace> for TraceInput {
+    fn from(trace: SharedTrace) -> Self {
+        Self {
+            source: Box::new(io::empty()),
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+            lines: 0,
+            shared: Some(trace),
+        }
+    }
 }
 
 impl TraceInput {
@@ -34,11 +50,16 @@ impl TraceInput {
     /// The file cannot be read.
     pub fn new(file: impl Read + Send + 'static) -> io::Result<Self> {
         let source = decompress(file)?;
-        let mut input = Self { source, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, lines: 0 };
+        let mut input =
+            Self { source, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, lines: 0, shared: None };
         if input.peek(BYTE_ORDER_MARK.len())? == BYTE_ORDER_MARK {
             input.start += BYTE_ORDER_MARK.len();
         }
         Ok(input)
+    }
+
+    pub(super) fn shared(&self) -> Option<&SharedTrace> {
+        self.shared.as_ref()
     }
 
     /// What the content begins with.

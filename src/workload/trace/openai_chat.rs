@@ -58,7 +58,7 @@ impl TraceReader for OpenAiChat {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec![self.text.note()]
+        self.text.notes()
     }
 
     fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {

@@ -34,7 +34,7 @@ enum Starts {
     /// At recorded times; none to come is before this one.
     Recorded { horizon: SimTime },
     /// Sessions, in the order of the file, at these times.
-    Rate { times: Peekable<ArrivalTimes>, next_session: u64 },
+    Rate { times: Box<Peekable<ArrivalTimes>>, next_session: u64 },
     /// Sessions, in the order of the file, one for each time at which another ended.
     Concurrency { free: VecDeque<SimTime>, next_session: u64 },
 }
@@ -69,15 +69,14 @@ impl Trace {
         seed: u64,
     ) -> Result<Self, WorkloadError> {
         let requests = Requests::open(input, config, tokenizer, seed)?;
-        let starts = match config.arrivals {
+        let starts = match &config.arrivals {
             TraceArrivals::Recorded => Starts::Recorded { horizon: SimTime::ZERO },
             TraceArrivals::Rate(rate) => {
-                let rng = rng::stream(seed, "trace arrivals", 0);
-                let times = ArrivalTimes::new(rate.process, rate.per_s, rng).peekable();
-                Starts::Rate { times, next_session: 0 }
+                let times = ArrivalTimes::new(&rate.process, rate.per_s, seed, "trace arrivals").peekable();
+                Starts::Rate { times: Box::new(times), next_session: 0 }
             }
             TraceArrivals::Concurrency(sessions) => {
-                let free = (0..sessions).map(|_| SimTime::ZERO).collect();
+                let free = (0..*sessions).map(|_| SimTime::ZERO).collect();
                 Starts::Concurrency { free, next_session: 0 }
             }
         };

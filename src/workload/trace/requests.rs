@@ -166,10 +166,9 @@ impl Requests {
     pub fn no_time(&self, request: &TraceRequest) -> WorkloadError {
         WorkloadError::Row {
             line: request.line,
-            field: Some(self.reader.time_field()),
-            found: "nothing".into(),
-            expected: "a time; or give `arrivals` in the scenario's trace: `{rate: {per_s: ...}}` or \
-                       `{concurrency: ...}`"
+            field: None,
+            found: "a request without a time".into(),
+            expected: "one; or `arrivals` in the scenario's trace, such as `{concurrency: 8}` or `{rate: {per_s: 2}}`"
                 .into(),
         }
     }

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution as _, Zipf};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{TraceRequest, TraceTokens};
 use crate::prompt::TokenRuns;
 use crate::units::SimTime;
+use crate::workload::zipf::Zipf;
 use crate::workload::{ConfigError, Distribution, rng};
 
 /// What prompts share of which only the length is recorded.
@@ -65,20 +65,17 @@ impl ReuseConfig {
     /// In words, for the report.
     pub(super) fn note(&self) -> String {
         let what = match self {
-            Self::None => "nothing".to_owned(),
+            Self::None => "share nothing".to_owned(),
             Self::SharedPrefix(shared) => {
-                format!(
-                    "one of {} prefixes (a popularity of Zipf {})",
-                    shared.num_prefixes, shared.zipf_exponent
-                )
+                let (prefixes, exponent) = (shared.num_prefixes, shared.zipf_exponent);
+                format!("begin with one of {prefixes} prefixes (Zipf {exponent})")
             }
-            Self::Sessions(sessions) => format!(
-                "an earlier prompt and its answer with a chance of {}, if that is at most {} s ago and fits, or \
-                 those of the recorded session",
-                sessions.continue_chance, sessions.max_gap_s
-            ),
+            Self::Sessions(sessions) => {
+                let (chance, gap_s) = (sessions.continue_chance, sessions.max_gap_s);
+                format!("go on from an earlier one and its answer (chance {chance}, within {gap_s} s)")
+            }
         };
-        format!("the trace records no tokens; by assumption prompts share {what}")
+        format!("only lengths are recorded: prompts are assumed to {what}")
     }
 }
 
@@ -111,9 +108,9 @@ impl SessionReuse {
 }
 
 /// Ids that no reader gives out.
-const FIRST_REUSE_TOKEN: u64 = 7 << 60;
+pub(crate) const FIRST_REUSE_TOKEN: u64 = 7 << 60;
 /// Prefix `i` has the ids from here and `i * PREFIX_TOKENS` on.
-const FIRST_PREFIX_TOKEN: u64 = FIRST_REUSE_TOKEN + (1 << 59);
+pub(crate) const FIRST_PREFIX_TOKEN: u64 = FIRST_REUSE_TOKEN + (1 << 59);
 const PREFIX_TOKENS: u64 = 1 << 32;
 
 /// Sessions of our own are numbered from here, above those that traces number.
@@ -175,13 +172,7 @@ impl Reuse {
 }
 
 fn shared_prefix(config: &SharedPrefixReuse, seed: u64, rng: &mut impl Rng, length: u32) -> TokenRuns {
-    let num_prefixes = config.num_prefixes;
-    // Its parameters have been checked.
-    let rank = match Zipf::new(f64::from(num_prefixes), config.zipf_exponent) {
-        Ok(zipf) => (zipf.sample(rng) as u32).clamp(1, num_prefixes),
-        Err(_) => 1,
-    };
-    let prefix = u64::from(rank - 1);
+    let prefix = Zipf::new(config.num_prefixes.into(), config.zipf_exponent).sample(rng);
     let prefix_tokens = config.prefix_tokens.sample_count(&mut rng::stream(seed, "trace prefix", prefix));
     TokenRuns::from_run(FIRST_PREFIX_TOKEN + prefix * PREFIX_TOKENS, prefix_tokens.min(length))
 }

@@ -7,6 +7,8 @@
 //! A chat template puts some tokens of its own around each message. They are counted, with one
 //! number for all messages, and are equal for equal roles.
 
+use std::cell::Cell;
+
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::config::TextConfig;
@@ -27,21 +29,26 @@ const RUN_TOKENS: u64 = 1 << 10;
 pub(super) struct Text {
     tokenizer: Option<HfTokenizer>,
     config: TextConfig,
+    /// Some text was read.
+    is_used: Cell<bool>,
 }
 
 impl Text {
     pub fn new(config: &TextConfig, tokenizer: Option<&HfTokenizer>) -> Self {
-        Self { tokenizer: tokenizer.cloned(), config: config.clone() }
+        Self { tokenizer: tokenizer.cloned(), config: config.clone(), is_used: Cell::new(false) }
     }
 
-    /// The rule in words, for the report.
-    pub fn note(&self) -> String {
+    /// The rule in words, for the report; nothing as long as there was no text.
+    pub fn notes(&self) -> Vec<String> {
+        if !self.is_used.get() {
+            return Vec::new();
+        }
         let rule = match &self.tokenizer {
             Some(tokenizer) => format!("texts are tokenised with {}", tokenizer.name()),
             None => format!("{} characters of text count as a token", self.config.characters_per_token),
         };
         let template = self.config.template_tokens_per_message;
-        format!("{rule}, and the chat template as {template} tokens for each message")
+        vec![format!("{rule}, and the chat template as {template} tokens for each message")]
     }
 
     /// Placeholder tokens of an image, if set.
@@ -56,6 +63,7 @@ impl Text {
 
     /// Appends the tokens of a text.
     pub fn push(&self, tokens: &mut TokenRuns, text: &str) -> Result<(), Mistake> {
+        self.is_used.set(true);
         match &self.tokenizer {
             Some(tokenizer) => {
                 for id in tokenizer.encode(text)? {

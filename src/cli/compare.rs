@@ -1,0 +1,102 @@
+//! `kvsim compare`: two runs, or two points of sweeps, side by side.
+
+use std::error::Error;
+use std::io::{self, Write};
+
+use clap::Args;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use super::exit;
+use crate::study::compare::{Comparison, Method, Metric, Subject, Which, compare};
+use crate::study::format::{interval, number, signed};
+
+/// Put two reports, or two points of sweeps, side by side
+#[derive(Debug, Args)]
+pub(super) struct CompareArguments {
+    /// The folder of a run, or a point of a sweep: FOLDER:POINT, by its number or name
+    a: String,
+    /// What to compare it with
+    b: String,
+    /// All figures, not only the headlines
+    #[arg(long)]
+    all: bool,
+    /// Of the intervals, where there are replications
+    #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = share)]
+    confidence: f64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if 0.0 < share && share < 1.0 => Ok(share),
+        _ => Err("give a share between 0 and 1, such as 0.95".to_owned()),
+    }
+}
+
+pub(super) fn run(arguments: &CompareArguments) -> Result<u8, Box<dyn Error>> {
+    let (a, b) = (Subject::read(&arguments.a)?, Subject::read(&arguments.b)?);
+    let which = if arguments.all { Which::All } else { Which::Headlines };
+    let comparison = compare(&a, &b, which, arguments.confidence);
+    let mut out = io::stdout().lock();
+    if arguments.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&comparison)?)?;
+    } else {
+        writeln!(out, "A: {}\nB: {}\n", a.name, b.name)?;
+        print(&mut out, &comparison, arguments.confidence)?;
+    }
+    Ok(exit::OK)
+}
+
+fn print(out: &mut impl Write, comparison: &Comparison, confidence: f64) -> io::Result<()> {
+    if comparison.settings.is_empty() {
+        writeln!(out, "the scenarios are the same\n")?;
+    } else {
+        let text = |value: &Option<serde_json::Value>| {
+            value.as_ref().map_or_else(|| "not given".to_owned(), ToString::to_string)
+        };
+        let rows = comparison.settings.iter().map(|it| [it.field.clone(), text(&it.a), text(&it.b)]);
+        writeln!(out, "{}\n", table(["setting", "A", "B"], rows))?;
+    }
+    let rows = comparison.metrics.iter().map(|metric| {
+        let Metric { name, a, b, difference } = metric;
+        let relative =
+            if a.mean == 0.0 { String::new() } else { format!("{:+.1} %", 100.0 * difference.mean / a.mean) };
+        let mark = if difference.is_significant() { "*" } else { "" };
+        [
+            name.clone(),
+            interval(*a, number(a.mean)),
+            interval(*b, number(b.mean)),
+            interval(*difference, signed(difference.mean)),
+            relative,
+            mark.to_owned(),
+        ]
+    });
+    writeln!(out, "{}\n", table(["", "A", "B", "B - A", "", ""], rows))?;
+    let intervals = format!("± is the {} % interval; * leaves out 0", 100.0 * confidence);
+    match comparison.method {
+        Method::SingleRuns => writeln!(
+            out,
+            "One run on a side: no interval. Replications in a sweep tell whether a difference is more than chance."
+        ),
+        Method::Paired => writeln!(out, "{intervals}. Differences are between runs with the same seed."),
+        Method::Independent => writeln!(out, "{intervals}. The seeds of A and B differ (Welch's interval)."),
+    }
+}
+
+/// Numbers to the right.
+fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.add_row(head);
+    rows.for_each(|row| {
+        table.add_row(row);
+    });
+    for index in 1..N {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}

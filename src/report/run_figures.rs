@@ -1,0 +1,61 @@
+//! Follows a simulation for its summary alone: no file is written.
+
+use super::blocks_csv::Residencies;
+use super::collector::Collector;
+use super::run_report::RunInfo;
+use super::summary::RunSummary;
+use crate::engine::connector::{TierKind, TierStats};
+use crate::engine::kv_cache::BlockEviction;
+use crate::engine::kv_events::KvCacheEvent;
+use crate::engine::scheduler::Scheduler;
+use crate::simulation::{Observer, RequestRecord, StepRecord};
+use crate::units::SimTime;
+use crate::workload::WorkloadNotes;
+
+/// An [`Observer`] that comes to the same [`RunSummary`] as a [`RunReport`](super::RunReport).
+pub struct RunFigures {
+    info: RunInfo,
+    collector: Collector,
+    residencies: Residencies,
+    kv_events: u64,
+}
+
+impl RunFigures {
+    pub fn new(info: RunInfo) -> Self {
+        let collector = Collector::new(&info);
+        Self { info, collector, residencies: Residencies::default(), kv_events: 0 }
+    }
+
+    /// What the run came to.
+    pub fn finish(mut self, tiers: &[(TierKind, TierStats)], workload: WorkloadNotes) -> RunSummary {
+        let kv_events = self.info.kv_events.then_some(self.kv_events);
+        self.collector.summary(&self.info, &self.residencies, tiers, kv_events, workload)
+    }
+}
+
+impl Observer for RunFigures {
+    fn on_step(&mut self, step: &StepRecord) {
+        self.collector.on_step(step);
+    }
+
+    fn on_request(&mut self, request: &RequestRecord) {
+        self.collector.on_request(request);
+    }
+
+    fn on_evictions(&mut self, evictions: &[BlockEviction]) {
+        self.collector.on_evictions(evictions);
+        evictions.iter().for_each(|eviction| self.residencies.add(eviction));
+    }
+
+    fn on_reuse_gaps(&mut self, gaps_ns: &[u64]) {
+        self.collector.on_reuse_gaps(gaps_ns);
+    }
+
+    fn on_kv_events(&mut self, _at: SimTime, events: &[KvCacheEvent], _scheduler: &Scheduler) {
+        self.kv_events += events.len() as u64;
+    }
+
+    fn on_reset(&mut self, _at: SimTime, done: bool, num_preempted: u32) {
+        self.collector.on_reset(done, num_preempted);
+    }
+}
