@@ -9,6 +9,7 @@
 //!                                   v
 //!                  run summary --> report (table, csv, json, svg)
 //!
+//! trace --> reuse: who touches which block again, and how far back --> trace_tools
 //! study = many runs: sweep, comparison
 //! ```
 //!

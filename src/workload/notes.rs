@@ -9,6 +9,9 @@ pub struct WorkloadNotes {
     pub trace_format: Option<&'static str>,
     /// What was assumed where the trace does not tell, in sentences.
     pub notes: Vec<String>,
+    /// The tokens that a hash id of the trace stands for, once its first request has been read.
+    #[serde(skip)]
+    pub hash_id_tokens: Option<u32>,
     /// Rows of the trace that could not be read and were left out.
     pub skipped_rows: u64,
     /// What was wrong with the first of them.
