@@ -21,15 +21,17 @@ pub struct AnswerTimes {
 }
 
 impl AnswerTimes {
-    /// From the arrival of a request to the end of its answer, or until its client goes away.
-    fn of(&self, request: &RequestSpec) -> SimTime {
+    /// From the arrival of a request to the end of its answer, or until its client goes away, which is
+    /// true then.
+    fn of(&self, request: &RequestSpec) -> (SimTime, bool) {
         let further = u64::from(request.output.len().saturating_sub(1));
         let last = self.ttft + SimTime(self.tpot.as_ns().saturating_mul(further));
-        match request.patience {
-            Some(Patience { lasts, waits_for: WaitsFor::FirstToken }) if lasts < self.ttft => lasts,
-            Some(Patience { lasts, waits_for: WaitsFor::LastToken }) => lasts.min(last),
-            _ => last,
-        }
+        let Some(Patience { lasts, waits_for }) = request.patience else { return (last, false) };
+        let awaited = match waits_for {
+            WaitsFor::FirstToken => self.ttft,
+            WaitsFor::LastToken => last,
+        };
+        if lasts < awaited { (lasts, true) } else { (last, false) }
     }
 
     /// The rule in words.
@@ -61,9 +63,17 @@ pub struct Generator {
     workload: Box<dyn Workload>,
     answers: AnswerTimes,
     turn_times: TurnTimes,
-    /// Requests by the end of their answer.
-    under_way: BinaryHeap<Reverse<(SimTime, u64, Option<u64>)>>,
+    under_way: BinaryHeap<Reverse<UnderWay>>,
     sessions: FxHashMap<u64, Session>,
+}
+
+/// A request that has no answer yet. Ordered by the end of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct UnderWay {
+    end: SimTime,
+    index: u64,
+    session: Option<u64>,
+    is_aborted: bool,
 }
 
 /// How far a session is.
@@ -109,13 +119,9 @@ impl Generator {
             match (arrival, self.under_way.peek()) {
                 (None, None) => return Ok(None),
                 // At equal times the answer ends first: it can bring in a request at this very time.
-                (at, Some(&Reverse((end, index, session)))) if at.is_none_or(|at| end <= at) => {
+                (at, Some(&Reverse(request))) if at.is_none_or(|at| request.end <= at) => {
                     self.under_way.pop();
-                    if let Some(session) = session.and_then(|session| self.sessions.get_mut(&session)) {
-                        session.under_way -= 1;
-                        session.last_end = Some(end);
-                    }
-                    self.workload.finished(index, end);
+                    self.ended(request);
                 }
                 _ => {
                     if let Some(arrival) = self.workload.next()? {
@@ -126,10 +132,24 @@ impl Generator {
         }
     }
 
+    fn ended(&mut self, request: UnderWay) {
+        let UnderWay { end, index, session, is_aborted } = request;
+        if let Some(session) = session.and_then(|session| self.sessions.get_mut(&session)) {
+            session.under_way -= 1;
+            session.last_end = Some(end);
+        }
+        if is_aborted {
+            self.workload.aborted(index, end);
+        } else {
+            self.workload.finished(index, end);
+        }
+    }
+
     fn record(&mut self, at: SimTime, request: RequestSpec) -> Result<(u64, TraceRequest), TraceError> {
-        let end = at + self.answers.of(&request);
-        self.under_way.push(Reverse((end, request.index, request.session)));
-        let (mut first, mut think_time) = (request.index, None);
+        let (takes, is_aborted) = self.answers.of(&request);
+        let (index, session) = (request.index, request.session);
+        self.under_way.push(Reverse(UnderWay { end: at + takes, index, session, is_aborted }));
+        let (mut first, mut think_time) = (index, None);
         if let Some(id) = request.session {
             let new = Session { first, under_way: 0, last_end: None };
             let session = self.sessions.entry(id).or_insert(new);
@@ -259,12 +279,13 @@ mod tests {
         let mut request = RequestSpec { output: TokenRuns::from_run(0, 11), ..request() };
         let mut takes = |lasts_ms, waits_for| {
             request.patience = Some(Patience { lasts: SimTime::from_ms(lasts_ms), waits_for });
-            answers.of(&request).as_ms_f64()
+            let (time, is_aborted) = answers.of(&request);
+            (time.as_ms_f64(), is_aborted)
         };
-        assert_eq!(takes(200, WaitsFor::FirstToken), 700.0);
-        assert_eq!(takes(199, WaitsFor::FirstToken), 199.0);
-        assert_eq!(takes(500, WaitsFor::LastToken), 500.0);
-        assert_eq!(takes(900, WaitsFor::LastToken), 700.0);
+        assert_eq!(takes(200, WaitsFor::FirstToken), (700.0, false));
+        assert_eq!(takes(199, WaitsFor::FirstToken), (199.0, true));
+        assert_eq!(takes(699, WaitsFor::LastToken), (699.0, true));
+        assert_eq!(takes(700, WaitsFor::LastToken), (700.0, false));
     }
 
     fn request() -> RequestSpec {

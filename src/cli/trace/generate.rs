@@ -9,6 +9,7 @@ use super::input::number_within;
 use super::output::OutputArguments;
 use crate::cli::exit;
 use crate::scenario::{Scenario, Source};
+use crate::text_file::read_text;
 use crate::trace_tools::{AnswerTimes, Generator, TraceError, TurnTimes};
 use crate::units::SimTime;
 use crate::workload::trace::KvsimHeader;
@@ -44,8 +45,7 @@ fn parse_ms(text: &str) -> Result<f64, String> {
 
 pub(super) fn generate(arguments: &GenerateArguments) -> Result<u8, Box<dyn Error>> {
     let path = &arguments.scenario;
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read the scenario {}: {error}", path.display()))?;
+    let text = read_text(path)?;
     let scenario = Scenario::load(Source {
         path: path.clone(),
         text,
@@ -60,10 +60,12 @@ pub(super) fn generate(arguments: &GenerateArguments) -> Result<u8, Box<dyn Erro
     };
     let turn_times = if arguments.closed_loop { TurnTimes::ClosedLoop } else { TurnTimes::Recorded };
     let made = format!("made of the scenario {} with seed {}", scenario.file.name, scenario.seed());
-    let notes = match turn_times {
-        TurnTimes::Recorded => vec![made, answers.note()],
-        TurnTimes::ClosedLoop => vec![made],
+    let rule = match turn_times {
+        TurnTimes::Recorded => answers.note(),
+        TurnTimes::ClosedLoop => "turns that wait for an answer have a think time and no time".into(),
     };
+    let mut notes = vec![made, rule.clone()];
+    notes.extend(workload.notes().notes);
     let header = KvsimHeader { tenants: workload.tenants().to_vec(), notes, hash_id_tokens: None };
     let mut generator = Generator::new(workload, answers, turn_times);
     arguments.output.write(&header, |write| {
@@ -75,9 +77,6 @@ pub(super) fn generate(arguments: &GenerateArguments) -> Result<u8, Box<dyn Erro
             error => format!("{}: {error}", path.display()).into(),
         })
     })?;
-    arguments.output.say(match turn_times {
-        TurnTimes::Recorded => header.notes[1].as_str(),
-        TurnTimes::ClosedLoop => "turns that wait for an answer have think times and no times",
-    })?;
+    arguments.output.say(&rule)?;
     Ok(exit::OK)
 }

@@ -85,11 +85,11 @@ fn with_population(
     })?;
     let (before, after) = (population.num_sessions(), (population.num_sessions() as f64 * factor).round());
     let known = input.sessions_note(population.num_estimated(), before);
-    output.say(&format!("sessions: {after}, of {before}{known}"))?;
+    output.say(&format!("sessions: {after} from {before}{known}"))?;
     if factor > 1.0 {
         let (shared, all) = population.shared_prompt_tokens();
         output.say(&format!(
-            "shared with copies: {shared} of {all} prompt tokens, those in front that several sessions have"
+            "shared with copies: {shared} of {all} prompt tokens, which several sessions have in front"
         ))?;
     }
     Ok(exit::OK)

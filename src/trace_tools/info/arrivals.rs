@@ -18,7 +18,8 @@ pub struct ArrivalInfo {
     /// In the busiest minute.
     pub peak_in_60_s: u64,
     /// The coefficient of variation of the gaps between requests: 0 if they are equal, 1 for a Poisson
-    /// process, more if requests come in bursts. vLLM's `--burstiness` is its inverse square.
+    /// process, more if requests come in bursts. vLLM's `--burstiness` is its inverse square. `None` for
+    /// less than two gaps.
     pub gap_cv: Option<f64>,
     /// Variance over mean of the numbers of requests in 60 s: 1 for a Poisson process, more if the rate
     /// changes. `None` for less than three whole windows.
@@ -64,7 +65,7 @@ impl Arrivals {
             mean_per_s: if has_gaps { 1.0 / mean_gap_s } else { 0.0 },
             peak_in_1_s: self.seconds.peak,
             peak_in_60_s: self.minutes.peak,
-            gap_cv: has_gaps.then(|| variance.max(0.0).sqrt() / mean_gap_s),
+            gap_cv: (has_gaps && self.num_requests > 2).then(|| variance.max(0.0).sqrt() / mean_gap_s),
             dispersion_in_60_s: self.minutes.dispersion(),
         })
     }

@@ -44,8 +44,8 @@ fn head(info: &TraceInfo) -> String {
             row(
                 "peak rate",
                 format!(
-                    "{} requests in a second, {} in a minute ({:.2}/s)",
-                    arrivals.peak_in_1_s,
+                    "{} in a second, {} in a minute ({:.2}/s)",
+                    requests(arrivals.peak_in_1_s),
                     arrivals.peak_in_60_s,
                     arrivals.peak_in_60_s as f64 / 60.0
                 ),
@@ -63,12 +63,12 @@ fn head(info: &TraceInfo) -> String {
         }
     }
     if info.requests_without_time > 0 && info.arrivals.is_some() {
-        let requests = grouped(info.requests_without_time);
-        row("without a time", format!("{requests} requests, sent a think time after the answer before"));
+        let requests = requests(info.requests_without_time);
+        row("without a time", format!("{requests}, sent a think time after the answer before"));
     }
     for (name, count) in features(&info.with) {
         if count > 0 {
-            row(name, format!("{} requests", grouped(count)));
+            row(name, requests(count));
         }
     }
     if let Some(first) = &info.first_skipped_row {
@@ -165,16 +165,16 @@ fn caveats(info: &TraceInfo) -> Vec<String> {
         lines.push(format!("a hash id stands for {tokens} tokens: what prompts share of less is not known"));
     }
     if info.requests_with_unknown_prompt > 0 {
-        let requests = grouped(info.requests_with_unknown_prompt);
-        lines.push(format!("without the {requests} requests of whose prompts only the length is known"));
+        let requests = requests(info.requests_with_unknown_prompt);
+        lines.push(format!("left out, since only the length of the prompt is known: {requests}"));
     }
     if info.requests_without_time > 0 {
-        let requests = grouped(info.requests_without_time);
-        lines.push(format!("{requests} requests without a time count in the order of the file"));
+        let requests = requests(info.requests_without_time);
+        lines.push(format!("without a time: {requests}, taken in the order of the file"));
     }
     if info.requests_with_unknown_output > 0 && info.hash_id_tokens.is_none() {
-        let requests = grouped(info.requests_with_unknown_output);
-        lines.push(format!("which tokens the answer has is not known of {requests} requests"));
+        let requests = requests(info.requests_with_unknown_output);
+        lines.push(format!("which tokens the answer has is not known: {requests}"));
     }
     lines
 }
@@ -240,6 +240,10 @@ fn mean(value: f64) -> String {
 
 fn seconds(value: f64) -> String {
     format!("{value:.1}")
+}
+
+fn requests(count: u64) -> String {
+    format!("{} request{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
 /// With a comma between thousands.

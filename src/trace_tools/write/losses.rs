@@ -129,26 +129,27 @@ impl Losses {
             PromptsKept::HashIds(_) => "; their blocks stay apart from others",
             _ => "",
         };
+        let requests = format!("{count} request{}", if count == 1 { "" } else { "s" });
         match loss {
             Loss::Time => {
                 let unit_ms = self.keeps.time_unit_ns as f64 / 1e6;
-                format!("times finer than {unit_ms} ms: {count} requests, rounded to the nearest")
+                format!("times finer than {unit_ms} ms: {requests}, rounded to the nearest")
             }
-            Loss::ThinkTime => format!("think times: {count} requests"),
-            Loss::Prompt => format!("what prompts share: {count} requests, only lengths are kept"),
+            Loss::ThinkTime => format!("think times: {requests}"),
+            Loss::Prompt => format!("what prompts share: {requests}, only lengths are kept"),
             Loss::Answer => format!(
-                "which tokens answers have: {count} requests with {} tokens, only lengths are kept",
+                "which tokens answers have: {requests} with {} tokens, only lengths are kept",
                 self.answer_tokens
             ),
-            Loss::Session => format!("sessions and turns: {count} requests"),
+            Loss::Session => format!("sessions and turns: {requests}"),
             Loss::Tenant => format!("names of tenants: {count}, and which requests are theirs"),
-            Loss::Priority => format!("priorities: {count} requests"),
-            Loss::SkipReading => format!("not to look into the prefix cache: {count} requests"),
-            Loss::Salt => format!("cache salts: {count} requests{apart}"),
-            Loss::Adapter => format!("LoRA adapters: {count} requests{apart}"),
-            Loss::Images => format!("images and other items: {count} requests{apart}"),
-            Loss::Embeddings => format!("prompt embeddings: {count} requests{apart}"),
-            Loss::Patience => format!("patience: {count} requests"),
+            Loss::Priority => format!("priorities: {requests}"),
+            Loss::SkipReading => format!("not to look into the prefix cache: {requests}"),
+            Loss::Salt => format!("cache salts: {requests}{apart}"),
+            Loss::Adapter => format!("LoRA adapters: {requests}{apart}"),
+            Loss::Images => format!("images and other items: {requests}{apart}"),
+            Loss::Embeddings => format!("prompt embeddings: {requests}{apart}"),
+            Loss::Patience => format!("patience: {requests}"),
             Loss::Note => format!("notes on how the trace was made: {count}"),
         }
     }
