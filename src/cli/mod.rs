@@ -1,5 +1,6 @@
 //! The command line: one file for each subcommand.
 
+mod calibrate;
 mod conform;
 mod exit;
 mod progress;
@@ -21,6 +22,7 @@ struct Arguments {
 enum Command {
     Run(run::RunArguments),
     Conform(conform::ConformArguments),
+    Calibrate(calibrate::CalibrateArguments),
 }
 
 /// Runs the command that was typed.
@@ -37,6 +39,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
+        Command::Calibrate(arguments) => calibrate::calibrate(&arguments),
     };
     match result {
         Ok(code) => ExitCode::from(code),
