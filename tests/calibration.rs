@@ -8,7 +8,7 @@ use kvsim::catalog::Gpu;
 use kvsim::cost::{FitError, Format, Profile};
 
 fn profile(gpu: &str) -> Profile {
-    Profile::built_in(Gpu::find(gpu).unwrap()).unwrap()
+    Profile::built_in(Gpu::find(gpu).unwrap()).unwrap().clone()
 }
 
 /// Median and 90th percentile, in per cent, that the cost model has to reach on held-out shapes.
