@@ -42,6 +42,8 @@ pub mod scenario;
 
 pub mod study;
 
+pub mod calibrate;
+
 pub mod conformance;
 
 pub mod cli;

@@ -24,6 +24,7 @@ impl WorkloadNotes {
         self.trace_format = self.trace_format.or(other.trace_format);
         self.notes
             .extend(other.notes.into_iter().filter(|note| !self.notes.contains(note)).collect::<Vec<_>>());
+        self.hash_id_tokens = self.hash_id_tokens.or(other.hash_id_tokens);
         self.skipped_rows += other.skipped_rows;
         self.first_skipped_row = self.first_skipped_row.take().or(other.first_skipped_row);
     }
