@@ -77,7 +77,7 @@ impl Recording {
         WorkloadNotes {
             trace_format: Some(self.format.name()),
             notes: self.reader.notes(),
-            // Its prompts are not taken.
+            // Only times or lengths are taken.
             hash_id_tokens: None,
             skipped_rows: skipped.count,
             first_skipped_row: skipped.first,
