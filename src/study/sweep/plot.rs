@@ -273,11 +273,15 @@ fn of_front(results: &Results, x: &str, y: &str) -> Result<String, SweepError> {
         let beaten = points.iter().filter(|point| !point.3);
         chart
             .draw_series(beaten.map(|it| Circle::new((axis.drawn(it.0), it.1), 3, BLUE.mix(0.6).filled())))?;
-        chart.draw_series(front.iter().map(|&(x, y, index)| {
-            let name = results.plan.points[index].name.clone().unwrap_or_else(|| index.to_string());
-            let label = Text::new(name, (6, -16), ("sans-serif", 12).into_font().color(&INK));
-            EmptyElement::at((axis.drawn(x), y)) + Circle::new((0, 0), 4, ORANGE.filled()) + label
-        }))?;
+        // Points at the same place share a label.
+        for same in front.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let name =
+                |index: usize| results.plan.points[index].name.clone().unwrap_or_else(|| index.to_string());
+            let names: Vec<String> = same.iter().map(|&(_, _, index)| name(index)).collect();
+            let label = Text::new(names.join(", "), (6, -16), ("sans-serif", 12).into_font().color(&INK));
+            let place = (axis.drawn(same[0].0), same[0].1);
+            chart.draw_series([EmptyElement::at(place) + Circle::new((0, 0), 4, ORANGE.filled()) + label])?;
+        }
         Ok(())
     })?)
 }
