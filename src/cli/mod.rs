@@ -2,6 +2,7 @@
 
 mod compare;
 mod conform;
+mod curve;
 mod exit;
 mod progress;
 mod run;
@@ -24,6 +25,7 @@ struct Arguments {
 enum Command {
     Run(run::RunArguments),
     Sweep(sweep::SweepArguments),
+    Curve(curve::CurveArguments),
     Compare(compare::CompareArguments),
     Conform(conform::ConformArguments),
     Trace(trace::TraceArguments),
@@ -43,6 +45,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Sweep(arguments) => sweep::sweep(&arguments),
+        Command::Curve(arguments) => curve::curve(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
