@@ -1,5 +1,6 @@
 //! What a whole run costs: `kvsim run scenarios/mooncake.yaml` on the Mooncake conversation trace
-//! (read, simulate, report), in sync and async mode, beside a plain LRU over the same block touches.
+//! (read, simulate, report), in sync and async mode, and what a hit-rate curve of 20 sizes costs that is
+//! made in one pass over it, beside a plain LRU of one size over the same block touches.
 //!
 //! Without the trace in `../shared` (or `$KVSIM_SHARED`) it takes the sample in `traces/`.
 
@@ -11,7 +12,10 @@ use std::path::{Path, PathBuf};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use kvsim::report::{RunInfo, RunReport};
-use kvsim::scenario::{Scenario, Source};
+use kvsim::scenario::{Scenario, Source, Template};
+use kvsim::study::hit_rate_curve::{CacheSize, CurveRequest, Progress};
+use kvsim::trace_tools::AnswerTimes;
+use kvsim::units::SimTime;
 use kvsim::workload::trace::TraceInput;
 
 fn trace() -> PathBuf {
@@ -25,18 +29,46 @@ fn trace() -> PathBuf {
     root.join("traces/mooncake_sample.jsonl")
 }
 
-/// The library's part of the command: all but the checksum of the trace and the table.
-fn run(trace: &Path, async_scheduling: bool, out: &Path) {
+fn source(trace: &Path, overrides: Vec<String>) -> Source {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/mooncake.yaml");
-    let scenario = Scenario::load(Source {
+    Source {
         text: std::fs::read_to_string(&path).expect("the scenario is there"),
         path,
-        overrides: vec![format!("engine.async_scheduling={async_scheduling}")],
+        overrides,
         seed: None,
         trace: Some(trace.to_owned()),
         skip_bad_rows: false,
-    })
-    .expect("the scenario is good");
+    }
+}
+
+struct Silent;
+
+impl Progress for Silent {
+    fn request(&mut self) {}
+    fn simulations(&mut self, _all: usize) {}
+    fn simulation(&mut self) {}
+}
+
+/// The library's part of `kvsim curve` without simulations, in blocks of 16 tokens.
+fn curve(trace: &Path) {
+    let template = Template::read(source(trace, Vec::new())).expect("the scenario is good");
+    let scenario = Scenario::load(source(trace, Vec::new())).expect("the scenario is good");
+    let request = CurveRequest {
+        block_sizes: vec![16.try_into().expect("it is not 0")],
+        sizes: (1..=20).map(|size| CacheSize::Blocks(20_000 * size)).collect(),
+        simulate: None,
+        sampling: None,
+        answers: AnswerTimes { ttft: SimTime::from_ms(200), tpot: SimTime::from_ms(20) },
+        host_gib: 64.0,
+        threads: 1,
+    };
+    black_box(request.run(&template, &scenario, &mut Silent).expect("the trace is good"));
+}
+
+/// The library's part of the command: all but the checksum of the trace and the table.
+fn run(trace: &Path, async_scheduling: bool, out: &Path) {
+    let overrides = vec![format!("engine.async_scheduling={async_scheduling}")];
+    let scenario = Scenario::load(source(trace, overrides)).expect("the scenario is good");
     let mut simulation = scenario.build().expect("the trace can be opened");
     let info = RunInfo {
         name: scenario.file.name.clone(),
@@ -71,6 +103,7 @@ fn replay(criterion: &mut Criterion) {
             black_box(plain_lru::touch_all(input, 28_014).expect("the trace is good"))
         });
     });
+    group.bench_function("curve of 20 sizes", |bencher| bencher.iter(|| curve(&trace)));
     group.bench_function("sync", |bencher| bencher.iter(|| run(&trace, false, &out)));
     group.bench_function("async", |bencher| bencher.iter(|| run(&trace, true, &out)));
     group.finish();

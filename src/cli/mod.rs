@@ -3,6 +3,7 @@
 mod calibrate;
 mod compare;
 mod conform;
+mod curve;
 mod exit;
 mod progress;
 mod run;
@@ -25,6 +26,7 @@ struct Arguments {
 enum Command {
     Run(run::RunArguments),
     Sweep(sweep::SweepArguments),
+    Curve(curve::CurveArguments),
     Compare(compare::CompareArguments),
     Conform(conform::ConformArguments),
     Trace(trace::TraceArguments),
@@ -45,6 +47,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Sweep(arguments) => sweep::sweep(&arguments),
+        Command::Curve(arguments) => curve::curve(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),

@@ -62,6 +62,19 @@ impl Progress {
     }
 }
 
+/// A count of requests, whose number nobody knows before, with their rate.
+pub(super) fn requests_spinner(name: &str, quiet: bool) -> Option<ProgressBar> {
+    (!quiet && std::io::stderr().is_terminal()).then(|| {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template(
+            "{spinner} {prefix} {human_pos} requests, {per_sec} [{elapsed_precise}]",
+        );
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_prefix(name.to_owned());
+        bar
+    })
+}
+
 /// A bar of `all` runs, of which `done` were there before, with their rate and the time left.
 pub(super) fn runs_bar(name: &str, done: usize, all: usize, quiet: bool) -> Option<ProgressBar> {
     (!quiet && std::io::stderr().is_terminal()).then(|| {

@@ -1,4 +1,5 @@
-//! JSON by hand, for lines whose every byte is fixed: no spaces, characters above ASCII escaped.
+//! JSON by hand, for lines whose every byte is fixed: no spaces, characters above ASCII escaped; and
+//! the usual one for whole files.
 
 use std::fmt::Write;
 
@@ -57,6 +58,14 @@ pub(crate) fn option<T>(out: &mut String, value: Option<T>, some: impl FnOnce(&m
         Some(value) => some(out, value),
         None => out.push_str("null"),
     }
+}
+
+/// A file with a field on each line.
+pub(crate) fn pretty(value: &impl serde::Serialize) -> String {
+    // Structs of numbers and texts always are JSON.
+    let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
+    text.push('\n');
+    text
 }
 
 #[cfg(test)]

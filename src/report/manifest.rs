@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub(super) const MANIFEST: &str = "manifest.json";
+pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// The trace that was replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ impl TraceInfo {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Manifest<'a> {
+pub(crate) struct Manifest<'a> {
     kvsim_version: &'static str,
     name: &'a str,
     seed: u64,

@@ -3,13 +3,13 @@
 mod blocks_csv;
 mod collector;
 mod error;
-mod folder;
+pub(crate) mod folder;
 mod inter_token;
 pub(crate) mod json;
 pub(crate) mod kv_event_json;
 mod kv_events_jsonl;
 mod log_histogram;
-mod manifest;
+pub(crate) mod manifest;
 mod metric_names;
 mod percentiles;
 pub(crate) mod plots;

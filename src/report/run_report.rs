@@ -5,6 +5,7 @@ use std::path::Path;
 use super::blocks_csv::BlocksCsv;
 use super::collector::Collector;
 use super::folder::Folder;
+use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
 use super::requests_csv::RequestsCsv;
@@ -117,13 +118,6 @@ fn csv_error(error: csv::Error) -> std::io::Error {
         csv::ErrorKind::Io(error) => error,
         other => std::io::Error::other(format!("{other:?}")),
     }
-}
-
-fn pretty(value: &impl serde::Serialize) -> String {
-    // Structs of numbers and texts always are JSON.
-    let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
-    text.push('\n');
-    text
 }
 
 impl Observer for RunReport {

@@ -34,8 +34,21 @@ impl DistanceCounts {
         })
     }
 
-    /// The touches nearer than a distance: the hits of an LRU cache of so many blocks.
-    pub fn num_below(&self, distance: u64) -> u64 {
-        self.counts().take_while(|&(at, _)| at < distance).map(|(_, count)| count).sum()
+    /// One more than the largest distance: the smallest LRU cache that hits all of these.
+    pub fn end(&self) -> u64 {
+        self.steps.len().saturating_sub(1) as u64
+    }
+
+    /// The touches nearer than each of some rising distances: the hits of LRU caches of so many blocks.
+    pub fn num_below(&self, distances: &[u64]) -> Vec<u64> {
+        let mut counts = self.counts().peekable();
+        let mut below = 0;
+        let of_next = |&distance: &u64| {
+            while let Some((_, count)) = counts.next_if(|&(at, _)| at < distance) {
+                below += count;
+            }
+            below
+        };
+        distances.iter().map(of_next).collect()
     }
 }

@@ -72,7 +72,14 @@ impl PrefixStack {
         self.left.push(chain.len() as u32);
     }
 
-    /// The number of distinct blocks touched so far.
+    /// Forgets a block that has been touched: it counts no longer, and its number is free for another.
+    pub fn remove(&mut self, block: BlockHash) {
+        let last = std::mem::replace(&mut self.last_touch[block.0 as usize], NEVER);
+        self.left.subtract(last as usize, 1);
+        self.num_blocks -= 1;
+    }
+
+    /// The number of distinct blocks touched so far and not removed.
     pub fn num_blocks(&self) -> u64 {
         self.num_blocks
     }

@@ -12,7 +12,7 @@ use super::file::{CostSection, ScenarioFile};
 use super::template::Template;
 use super::trace_progress::{CountingReader, TraceWithProgress};
 use super::tree::Node;
-use crate::catalog::{Gpu, KvCacheSize, Model};
+use crate::catalog::{Gpu, KvCacheSize, MemoryConfig, Model, SizingError, size_kv_cache};
 use crate::cost::{ConstantCost, CostModel, Profile, Roofline};
 use crate::engine::EngineConfig;
 use crate::engine::connector::{KvConnector, TierConfig, TierGroup, TieredConnector};
@@ -106,6 +106,15 @@ impl Scenario {
     /// The seed of the run.
     pub fn seed(&self) -> u64 {
         self.file.seed
+    }
+
+    /// What would be left for KV cache on so many GPUs.
+    ///
+    /// # Errors
+    /// The model does not fit on them, or its heads cannot be shared among them.
+    pub fn kv_cache_size_at(&self, tensor_parallel_size: u32) -> Result<KvCacheSize, SizingError> {
+        let memory = self.file.engine.memory_config(&self.engine);
+        size_kv_cache(&self.model, self.gpu, &MemoryConfig { tensor_parallel_size, ..memory })
     }
 
     /// The scenario as it was understood, overrides and defaults filled in, as JSON.

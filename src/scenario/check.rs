@@ -8,9 +8,7 @@ use super::engine_section::{EngineSection, TransferSection};
 use super::error::{ErrorKind, suggest};
 use super::file::{CostSection, ScenarioFile};
 use super::kv_cache_groups::{blocks_for_one_request, longest_model_len};
-use crate::catalog::{
-    Gpu, KvCacheSize, MemoryConfig, Model, SizingError, UnknownName, parse_hf_config, size_kv_cache,
-};
+use crate::catalog::{Gpu, KvCacheSize, Model, SizingError, UnknownName, parse_hf_config, size_kv_cache};
 use crate::cost::Profile;
 use crate::engine::EngineConfig;
 use crate::engine::kv_cache::KvCacheSpec;
@@ -104,14 +102,7 @@ fn check_engine(
             .wrong("engine.max_model_len", message)
             .hint(format!("give 1 to {}", model.max_position_embeddings)));
     }
-    let memory = MemoryConfig {
-        gpu_memory_utilization: section.gpu_memory_utilization,
-        tensor_parallel_size: section.tensor_parallel_size,
-        block_size: engine.block_size,
-        max_num_batched_tokens: engine.max_num_batched_tokens,
-        max_num_seqs: engine.max_num_seqs,
-        estimate_cudagraphs: !section.enforce_eager,
-    };
+    let memory = section.memory_config(&engine);
     // An override says how many blocks there are, not that the weights fit.
     let size = size_kv_cache(model, gpu, &memory).map_err(|error| sizing_error(typed, &error))?;
     engine.num_gpu_blocks = section.num_gpu_blocks_override.unwrap_or(size.num_gpu_blocks);

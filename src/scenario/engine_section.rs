@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::kv_cache_groups::groups_of;
-use crate::catalog::{Dtype, Gpu, Model};
+use crate::catalog::{Dtype, Gpu, MemoryConfig, Model};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
 use crate::engine::connector::{EvictionOrder, TierKind};
 use crate::engine::hash::PrefixCachingHashAlgo;
@@ -167,6 +167,18 @@ impl EngineSection {
             least.max(default_tokens).min(seqs.saturating_mul(max_model_len))
         });
         (self.max_num_seqs.unwrap_or(seqs.min(tokens)), tokens)
+    }
+
+    /// What decides how much memory is left for KV cache; `engine` is what was made of this.
+    pub(super) fn memory_config(&self, engine: &EngineConfig) -> MemoryConfig {
+        MemoryConfig {
+            gpu_memory_utilization: self.gpu_memory_utilization,
+            tensor_parallel_size: self.tensor_parallel_size,
+            block_size: engine.block_size,
+            max_num_batched_tokens: engine.max_num_batched_tokens,
+            max_num_seqs: engine.max_num_seqs,
+            estimate_cudagraphs: !self.enforce_eager,
+        }
     }
 
     /// The model as it is served.

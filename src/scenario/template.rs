@@ -35,6 +35,12 @@ impl Template {
         self.tree.apply_override(text).map_err(|error| error.in_file(&self.source.path))
     }
 
+    /// A value for the field at a path, from text.
+    pub(crate) fn value(&self, path: &str, text: &str) -> Result<Node, ScenarioError> {
+        let value = Node::parse_override(&format!("{path}={text}"), text);
+        value.map_err(|error| error.in_file(&self.source.path))
+    }
+
     /// What was typed, with the changes.
     pub fn to_json(&self) -> serde_json::Value {
         self.tree.to_json()

@@ -10,7 +10,7 @@ use super::TraceError;
 use crate::prompt::{TokenRun, TokenRuns};
 use crate::units::SimTime;
 use crate::workload::trace::{FIRST_UNKNOWN_TOKEN, TraceRequest, TraceTokens};
-use crate::workload::{Patience, RequestSpec, WaitsFor, Workload};
+use crate::workload::{Patience, RequestSpec, WaitsFor, Workload, WorkloadNotes};
 
 /// How long answers take, whatever else the server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +112,11 @@ impl Generator {
             sessions.entry(first).or_default().push(request);
         }
         sessions.values().flatten().try_for_each(write)
+    }
+
+    /// What the workload has to say of where its requests come from.
+    pub fn notes(&self) -> WorkloadNotes {
+        self.workload.notes()
     }
 
     /// The next request, and the index of the first of its session.

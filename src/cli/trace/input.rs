@@ -131,7 +131,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 }
 
 /// A number within bounds.
-pub(super) fn number_within(text: &str, least: f64, most: f64) -> Result<f64, String> {
+pub(in crate::cli) fn number_within(text: &str, least: f64, most: f64) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("take a number from {least} to {most}"))
 }

@@ -3,7 +3,7 @@
 mod convert;
 mod generate;
 mod info;
-mod input;
+pub(super) mod input;
 mod output;
 mod sample;
 mod scale;

@@ -68,7 +68,7 @@ impl Lines {
 
 /// An axis of numbers, of their logarithms where they lie far apart.
 #[derive(Clone)]
-pub(super) struct Axis {
+pub(in crate::study) struct Axis {
     is_logarithmic: bool,
     /// As drawn, the logarithm taken.
     begin: f64,
@@ -109,6 +109,11 @@ impl Axis {
         self.end - self.begin
     }
 
+    /// As drawn, with the margins.
+    pub fn ends(&self) -> (f64, f64) {
+        (self.begin, self.end)
+    }
+
     /// The number at a tick.
     pub fn label(&self, drawn: f64) -> String {
         // Back to a number without the noise of the logarithm.
@@ -137,7 +142,7 @@ impl Ranged for Axis {
 }
 
 /// Without zeros at the end.
-pub(super) fn tick(value: f64) -> String {
+pub(in crate::study) fn tick(value: f64) -> String {
     let text = number(value);
     if text.contains('.') && !text.contains('e') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -10,7 +10,7 @@ use super::file::{SweepFile, is_within};
 use super::plan::{Plan, PlannedPoint};
 use super::points::Point;
 use crate::report::{HEADLINES, TraceInfo};
-use crate::scenario::{ErrorKind, Scenario, Source, Template};
+use crate::scenario::{ErrorKind, Node, Scenario, Source, Template};
 use crate::text_file::read_text;
 use crate::workload::trace::SharedTraces;
 
@@ -44,9 +44,39 @@ impl Sweep {
         let text = read_text(path)?;
         let file = SweepFile::parse(&text, path).map_err(|error| error.in_file(path))?;
         let template = template(path, &file, overrides)?;
-        let points = scenarios(&template, &file.points)?;
+        Self::new(file, &template)
+    }
+
+    /// Some points of another study, each one run.
+    ///
+    /// # Errors
+    /// A trace cannot be read, or no point could start.
+    pub(in crate::study) fn of_points(
+        name: &str,
+        template: &Template,
+        points: Vec<Vec<(String, Node)>>,
+        metrics: &[&str],
+    ) -> Result<Self, SweepError> {
+        let file = SweepFile {
+            name: name.to_owned(),
+            description: String::new(),
+            scenario: String::new(),
+            set: Vec::new(),
+            fields: points.iter().take(1).flatten().map(|(field, _)| field.clone()).collect(),
+            points: points.into_iter().map(|fields| Point { name: None, fields }).collect(),
+            replications: 1,
+            confidence: 0.95,
+            baseline: None,
+            metrics: Some(metrics.iter().map(|&name| name.to_owned()).collect()),
+            pareto: None,
+        };
+        Self::new(file, template)
+    }
+
+    fn new(file: SweepFile, template: &Template) -> Result<Self, SweepError> {
+        let points = scenarios(template, &file.points)?;
         let (trace_infos, traces) = read_traces(&points)?;
-        let plan = plan(file, &template, &points, &trace_infos);
+        let plan = plan(file, template, &points, &trace_infos);
         Ok(Self { plan, points, trace_infos, traces })
     }
 }

@@ -22,6 +22,7 @@ mod run;
 mod table;
 mod values;
 
+pub(in crate::study) use axes::{Axis, tick};
 pub use error::SweepError;
 pub use file::Pareto;
 pub use load::{Overrides, Sweep};

@@ -70,6 +70,26 @@ impl Sweep {
         Ok(Some(results))
     }
 
+    /// Runs all points without a folder; the rows are in the order of the points.
+    ///
+    /// # Errors
+    /// There are no such many threads.
+    pub(in crate::study) fn rows(
+        &self,
+        threads: usize,
+        finished: &mut dyn FnMut(&Row),
+    ) -> Result<Vec<Row>, SweepError> {
+        let mut all = Vec::new();
+        let runs = (0..self.plan.points.len()).map(|point| (point, 0)).collect();
+        self.run_all(runs, None, threads, &mut |rows| {
+            rows.iter().for_each(&mut *finished);
+            all.extend_from_slice(rows);
+            Ok(())
+        })?;
+        all.sort_by_key(|row| row.point);
+        Ok(all)
+    }
+
     /// Runs in the order of the list, and hands on what has finished.
     fn run_all(
         &self,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::percentiles::{Percentiles, Times};
 use crate::prompt::TokenRuns;
-use crate::reuse::{BlockChains, DistanceCounts, PrefixStack, TooManyBlocks};
+use crate::reuse::{DistanceCounts, Lookups, TooManyBlocks};
 use crate::units::SimTime;
 use crate::workload::trace::TraceRequest;
 
@@ -39,64 +39,49 @@ pub(in crate::trace_tools) struct Lookup {
 /// Follows the requests of a trace in their order.
 #[derive(Debug)]
 pub(in crate::trace_tools) struct ReuseAt {
-    chains: BlockChains,
-    stack: PrefixStack,
+    lookups: Lookups,
     /// When the requests that touched the stack came.
     times: Vec<Option<SimTime>>,
     distances: DistanceCounts,
     reuse_times: Times,
-    queries_tokens: u64,
-    touched_blocks: u64,
 }
 
 impl ReuseAt {
     pub fn new(block_size: u32) -> Self {
         Self {
-            chains: BlockChains::new(block_size),
-            stack: PrefixStack::default(),
+            lookups: Lookups::new(block_size),
             times: Vec::new(),
             distances: DistanceCounts::default(),
             reuse_times: Times::default(),
-            queries_tokens: 0,
-            touched_blocks: 0,
         }
     }
 
     /// Looks up the prompt of a request, then touches its blocks, which are those of `computed`.
     pub fn add(&mut self, request: &TraceRequest, computed: &TokenRuns) -> Result<Lookup, TooManyBlocks> {
-        let prompt_tokens = if request.skip_reading_prefix_cache { 0 } else { request.prompt.len() };
-        let num_lookup = self.chains.num_lookup_blocks(prompt_tokens);
-        self.queries_tokens += u64::from(prompt_tokens);
         let found_before = self.distances.total();
-        let chain = self.chains.of(computed, &request.extras)?;
-        self.touched_blocks += chain.len() as u64;
-        self.stack.touch(chain, |part| {
-            let len = part.len.min(num_lookup.saturating_sub(part.first));
-            if let Some(reuse) = part.reuse
-                && len > 0
-            {
-                self.distances.add(reuse.distance_blocks, len as u32);
-                if let (Some(at), Some(last)) = (request.at, self.times[reuse.request as usize]) {
-                    self.reuse_times.add(at.since(last), len as u64);
-                }
+        let queries_tokens = self.lookups.add(request, computed, |found| {
+            self.distances.add(found.reuse.distance_blocks, found.len);
+            if let (Some(at), Some(last)) = (request.at, self.times[found.reuse.request as usize]) {
+                self.reuse_times.add(at.since(last), u64::from(found.len));
             }
-        });
+        })?;
         self.times.push(request.at);
-        let hits_tokens = (self.distances.total() - found_before) * u64::from(self.chains.block_size());
-        Ok(Lookup { queries_tokens: u64::from(prompt_tokens), hits_tokens })
+        let hits_tokens = (self.distances.total() - found_before) * u64::from(self.lookups.block_size());
+        Ok(Lookup { queries_tokens, hits_tokens })
     }
 
     pub fn info(&self) -> BlockReuse {
-        let block_size = u64::from(self.chains.block_size());
+        let block_size = u64::from(self.lookups.block_size());
         let hits_tokens = self.distances.total() * block_size;
         let distances = Percentiles::of_counts(self.distances.counts());
+        let queries_tokens = self.lookups.queries_tokens();
         BlockReuse {
-            block_size_tokens: self.chains.block_size(),
-            queries_tokens: self.queries_tokens,
+            block_size_tokens: self.lookups.block_size(),
+            queries_tokens,
             hits_tokens,
-            hit_rate: if hits_tokens > 0 { hits_tokens as f64 / self.queries_tokens as f64 } else { 0.0 },
-            touched_blocks: self.touched_blocks,
-            unique_blocks: self.stack.num_blocks(),
+            hit_rate: if hits_tokens > 0 { hits_tokens as f64 / queries_tokens as f64 } else { 0.0 },
+            touched_blocks: self.lookups.touched_blocks(),
+            unique_blocks: self.lookups.unique_blocks(),
             reuse_distance_tokens: distances.map(|distances| distances.times(block_size)),
             reuse_time_s: self.reuse_times.percentiles(),
         }

@@ -1,0 +1,30 @@
+//! Why there is no curve.
+
+use thiserror::Error;
+
+use crate::report::ReportError;
+use crate::scenario::ScenarioError;
+use crate::study::sweep::SweepError;
+use crate::text_file::TextFileError;
+
+#[derive(Debug, Error)]
+pub enum CurveError {
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    #[error(transparent)]
+    Text(#[from] TextFileError),
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// Of the simulations.
+    #[error(transparent)]
+    Sweep(#[from] SweepError),
+    /// A request that cannot be read or counted.
+    #[error("{place}: {message}")]
+    Requests {
+        /// The trace, or the scenario.
+        place: String,
+        message: String,
+    },
+    #[error("{scenario}: no request looks into the prefix cache: there is no hit rate")]
+    NoLookups { scenario: String },
+}
