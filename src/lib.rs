@@ -33,4 +33,6 @@ pub mod scenario;
 
 pub mod conformance;
 
+pub mod validate;
+
 pub mod cli;

@@ -4,6 +4,7 @@ mod conform;
 mod exit;
 mod progress;
 mod run;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ struct Arguments {
 enum Command {
     Run(run::RunArguments),
     Conform(conform::ConformArguments),
+    Validate(validate::ValidateArguments),
 }
 
 /// Runs the command that was typed.
@@ -37,6 +39,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
+        Command::Validate(arguments) => validate::validate(&arguments),
     };
     match result {
         Ok(code) => ExitCode::from(code),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::host::HostCoefficients;
 use crate::catalog::{Dtype, Gpu};
 
 /// How the cost model deviates from one GPU's datasheet. Times are in microseconds, efficiencies are
@@ -219,19 +220,6 @@ pub struct SamplerCoefficients {
     pub passes: f64,
 }
 
-/// See `host`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HostCoefficients {
-    /// All kernels together against the sum of each alone.
-    pub gpu_scale: f64,
-    /// GPU time between the kernels of two steps: input copies, launch, sampled tokens.
-    pub gpu_step_us: f64,
-    /// Scheduling and bookkeeping, which asynchronous scheduling hides.
-    pub host_step_us: f64,
-    pub host_request_us: f64,
-}
-
 /// No or unreadable coefficients.
 #[derive(Debug, thiserror::Error)]
 pub enum CoefficientsError {
@@ -251,14 +239,28 @@ static BUILT_IN: [(&str, &str); 7] = [
     ("RTX-PRO-6000", include_str!("coefficients/rtx-pro-6000.json")),
 ];
 
+/// GPUs without timings, and the measured one of the same architecture.
+static RELATIVES: [(&str, &str); 1] = [("B300", "B200")];
+
 impl Coefficients {
-    /// The built-in set of a GPU, fitted to timings that others published.
+    /// The built-in set of a GPU, fitted to timings that others published; for a GPU that nobody
+    /// measured, the efficiencies of its nearest relative, which its own datasheet scales.
     ///
     /// # Errors
     /// [`CoefficientsError::UnknownGpu`].
     pub fn built_in(gpu: &Gpu) -> Result<Self, CoefficientsError> {
-        match BUILT_IN.iter().find(|(name, _)| *name == gpu.name) {
-            Some((_, text)) => Self::from_json(text),
+        let relative = RELATIVES.iter().find(|(name, _)| *name == gpu.name).map(|(_, relative)| *relative);
+        let measured = relative.unwrap_or(gpu.name);
+        match BUILT_IN.iter().find(|(name, _)| *name == measured) {
+            Some((_, text)) => {
+                let mut coefficients = Self::from_json(text)?;
+                if relative.is_some() {
+                    coefficients.source =
+                        format!("datasheet alone, with the efficiencies of {measured}: {}", coefficients.source);
+                }
+                coefficients.gpu = gpu.name.to_owned();
+                Ok(coefficients)
+            }
             None => Err(CoefficientsError::UnknownGpu {
                 gpu: gpu.name.to_owned(),
                 known: BUILT_IN.iter().map(|(name, _)| *name).collect(),

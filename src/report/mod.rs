@@ -19,6 +19,7 @@ mod timeseries;
 
 pub use error::ReportError;
 pub use manifest::TraceInfo;
+pub use percentiles::LatencyMs;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;
 pub use terminal::terminal_table;

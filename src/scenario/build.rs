@@ -129,6 +129,35 @@ impl Scenario {
     /// # Errors
     /// A trace that cannot be opened.
     pub fn build(&self) -> Result<Simulation, ScenarioError> {
+        let cost = match self.file.cost {
+            Some(CostSection::Constant(constant)) => CostModel::Constant(ConstantCost {
+                step_ns: constant.step_ns,
+                per_token_ns: constant.per_token_ns,
+            }),
+            None => {
+                let coefficients = Coefficients::built_in(self.gpu)
+                    .map_err(|error| self.typed.wrong_as("gpu", &error.to_string()))?;
+                self.cost_with(&coefficients)
+            }
+        };
+        self.build_with(self.workload()?, cost)
+    }
+
+    /// The cost of the scenario's model on its GPU with other coefficients than the built-in ones.
+    pub fn cost_with(&self, coefficients: &Coefficients) -> CostModel {
+        let tp = self.file.engine.tensor_parallel_size;
+        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, coefficients)))
+    }
+
+    /// The same server with another load and clock.
+    ///
+    /// # Errors
+    /// Settings that the scheduler refuses.
+    pub fn build_with(
+        &self,
+        workload: Box<dyn Workload>,
+        cost: CostModel,
+    ) -> Result<Simulation, ScenarioError> {
         let seed = self.seed();
         let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
         let transfers = self.file.engine.kv_transfer_config.as_ref().map(|config| self.transfers(config));
@@ -139,18 +168,6 @@ impl Scenario {
         let hasher = is_hashed.then(|| self.hasher(hash_block_size));
         let scheduler = Scheduler::new(self.engine.clone(), hasher, connector)
             .map_err(|error| self.typed.wrong_as(&format!("engine.{}", error.field), &error.to_string()))?;
-        let cost = match self.file.cost {
-            Some(CostSection::Constant(constant)) => CostModel::Constant(ConstantCost {
-                step_ns: constant.step_ns,
-                per_token_ns: constant.per_token_ns,
-            }),
-            None => {
-                let coefficients = Coefficients::built_in(self.gpu)
-                    .map_err(|error| self.typed.wrong_as("gpu", &error.to_string()))?;
-                let tp = self.file.engine.tensor_parallel_size;
-                CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, &coefficients)))
-            }
-        };
         let drafts = self
             .file
             .engine
@@ -164,7 +181,7 @@ impl Scenario {
                 reset_external: action.reset_prefix_cache.reset_external,
             },
         });
-        Ok(Simulation::new(self.workload()?, replica, actions.collect()))
+        Ok(Simulation::new(workload, replica, actions.collect()))
     }
 
     /// Digests only where somebody sees them: in KV events.

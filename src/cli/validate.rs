@@ -1,0 +1,43 @@
+//! `kvsim validate`: simulates measured runs and compares.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::exit;
+use crate::cost::Coefficients;
+use crate::validate::{Profiles, compare_all, read_runs_csv, summarise, terminal_table, write_csv};
+
+/// Compare simulations with measured runs of real servers
+#[derive(Debug, Args)]
+pub(super) struct ValidateArguments {
+    /// A table of runs, or a folder that holds runs.csv
+    runs: PathBuf,
+    /// Coefficients of a GPU, instead of the built-in ones; may be given again
+    #[arg(long, value_name = "FILE")]
+    profile: Vec<PathBuf>,
+    /// The report's folder
+    #[arg(long, value_name = "DIR", default_value = "reports/validation")]
+    out: PathBuf,
+}
+
+pub(super) fn validate(arguments: &ValidateArguments) -> Result<u8, Box<dyn Error>> {
+    let mut profiles = Profiles::default();
+    for path in &arguments.profile {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read the profile {}: {error}", path.display()))?;
+        let coefficients =
+            Coefficients::from_json(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        profiles.insert(coefficients);
+    }
+    let table =
+        if arguments.runs.is_dir() { arguments.runs.join("runs.csv") } else { arguments.runs.clone() };
+    let outcomes = compare_all(read_runs_csv(&table)?, &profiles)?;
+    std::fs::create_dir_all(&arguments.out)?;
+    write_csv(&arguments.out.join("runs.csv"), &outcomes)?;
+    let groups = summarise(&outcomes);
+    writeln!(io::stdout().lock(), "{}", terminal_table(&groups))?;
+    Ok(exit::OK)
+}

@@ -1,0 +1,28 @@
+//! Measured runs of real servers against simulations of them.
+//!
+//! A run is a server's settings, a load and what was measured ([`BenchRun`]). It is read from a
+//! table of runs, from a log of single requests, or from what `vllm bench serve` saves. Each is
+//! simulated with the load that was measured, and every figure that both sides have is compared.
+
+mod bench_run;
+mod closed_loop;
+mod comparison;
+mod csv_rows;
+mod error;
+mod metric;
+mod recorded;
+mod requests_csv;
+mod runs_csv;
+mod simulate;
+mod summary;
+mod table;
+
+pub use bench_run::{BenchRun, Load, Settings};
+pub use comparison::{Comparison, Outcome, compare_all};
+pub use error::BenchError;
+pub use metric::Metric;
+pub use requests_csv::read_requests_csv;
+pub use runs_csv::read_runs_csv;
+pub use simulate::Profiles;
+pub use summary::{Group, summarise};
+pub use table::{terminal_table, write_csv};
