@@ -1,5 +1,6 @@
 //! The command line: one file for each subcommand.
 
+mod calibrate_bench;
 mod conform;
 mod exit;
 mod progress;
@@ -22,7 +23,15 @@ struct Arguments {
 enum Command {
     Run(run::RunArguments),
     Conform(conform::ConformArguments),
+    /// Fit the cost model to measurements
+    #[command(subcommand)]
+    Calibrate(CalibrateCommand),
     Validate(validate::ValidateArguments),
+}
+
+#[derive(Debug, Subcommand)]
+enum CalibrateCommand {
+    Bench(calibrate_bench::BenchArguments),
 }
 
 /// Runs the command that was typed.
@@ -39,6 +48,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
+        Command::Calibrate(CalibrateCommand::Bench(arguments)) => calibrate_bench::bench(&arguments),
         Command::Validate(arguments) => validate::validate(&arguments),
     };
     match result {

@@ -34,7 +34,7 @@ pub(super) fn validate(arguments: &ValidateArguments) -> Result<u8, Box<dyn Erro
     }
     let table =
         if arguments.runs.is_dir() { arguments.runs.join("runs.csv") } else { arguments.runs.clone() };
-    let outcomes = compare_all(read_runs_csv(&table)?, &profiles)?;
+    let outcomes = compare_all(read_runs_csv(&table)?, &profiles);
     std::fs::create_dir_all(&arguments.out)?;
     write_csv(&arguments.out.join("runs.csv"), &outcomes)?;
     let groups = summarise(&outcomes);

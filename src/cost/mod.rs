@@ -22,7 +22,7 @@ mod roofline;
 mod smooth_max;
 mod step_shape;
 
-pub use coefficients::{Coefficients, CoefficientsError, FitError};
+pub use coefficients::{Coefficients, CoefficientsError, FitError, HostCoefficients};
 pub use model::{ConstantCost, CostModel};
 pub use roofline::Roofline;
 pub use step_shape::{PrefillChunk, StepBreakdown, StepShape, StepTime};

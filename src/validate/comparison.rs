@@ -6,9 +6,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::bench_run::BenchRun;
-use super::simulate::{Profiles, Server};
-use super::{BenchError, Metric};
-use crate::catalog::Gpu;
+use super::simulate::{Prediction, Profiles, Server};
+use super::Metric;
 use crate::cost::StepBreakdown;
 
 /// A figure on both sides.
@@ -38,20 +37,32 @@ pub struct Outcome {
 }
 
 /// Simulates every run, on all cores; the order and the figures do not depend on their number.
-///
-/// # Errors
-/// A GPU without coefficients is no error but leaves its runs out; broken coefficients are one.
-pub fn compare_all(runs: Vec<BenchRun>, profiles: &Profiles) -> Result<Vec<Outcome>, BenchError> {
-    Ok(runs.into_par_iter().map(|run| compare(run, profiles)).collect())
+pub fn compare_all(runs: Vec<BenchRun>, profiles: &Profiles) -> Vec<Outcome> {
+    // Tables hold the same run several times: it is simulated once.
+    let mut distinct: BTreeMap<String, usize> = BTreeMap::new();
+    let mut firsts: Vec<&BenchRun> = Vec::new();
+    let indices: Vec<usize> = runs
+        .iter()
+        .map(|run| {
+            *distinct.entry(format!("{:?} {:?}", run.settings, run.load)).or_insert_with(|| {
+                firsts.push(run);
+                firsts.len() - 1
+            })
+        })
+        .collect();
+    let predictions: Vec<Result<Prediction, String>> =
+        firsts.into_par_iter().map(|run| predict(run, profiles)).collect();
+    runs.into_iter().zip(indices).map(|(run, index)| outcome(run, predictions[index].clone())).collect()
 }
 
-fn compare(run: BenchRun, profiles: &Profiles) -> Outcome {
-    let prediction = run.load.clone().and_then(|load| {
-        let server = Server::new(&run, &load)?;
-        let gpu = Gpu::find(&run.settings.gpu).map_err(|error| error.to_string())?;
-        let coefficients = profiles.get(gpu).map_err(|error| error.to_string())?;
-        server.run(&load, &coefficients)
-    });
+fn predict(run: &BenchRun, profiles: &Profiles) -> Result<Prediction, String> {
+    let load = run.load.as_ref().map_err(String::clone)?;
+    let server = Server::new(run, load)?;
+    let coefficients = profiles.get(server.scenario.gpu).map_err(|error| error.to_string())?;
+    server.run(load, &coefficients)
+}
+
+fn outcome(run: BenchRun, prediction: Result<Prediction, String>) -> Outcome {
     match prediction {
         Ok(prediction) => {
             let both = |(&metric, &measured): (&Metric, &f64)| {

@@ -9,14 +9,9 @@ use std::path::Path;
 use super::bench_run::{ClosedLoopLoad, Settings};
 use super::csv_rows::{CsvRows, Row};
 use super::requests_csv::read_requests_csv;
-use super::{BenchError, BenchRun, Load, Metric};
+use super::{BenchError, BenchRun, Load, Metric, published};
 
-/// Concurrencies, and lengths of prompts and answers in tokens, of the public benchmark
-/// InferenceMAX (later InferenceX). Its client draws every length between 80 % and the whole
-/// (`--random-range-ratio 0.8` in the README of InferenceMAX), which published tables omit.
-const INFERENCEMAX_LENGTHS: [(u32, u32); 3] = [(1024, 1024), (1024, 8192), (8192, 1024)];
-const INFERENCEMAX_RANGE_RATIO: f64 = 0.8;
-/// It sends ten requests for each user (`--num-prompts $((CONC * 10))`).
+/// Requests for each user where a table does not say: `--num-prompts $((CONC * 10))`.
 const REQUESTS_PER_USER: u32 = 10;
 
 /// Reads a table of runs.
@@ -122,14 +117,15 @@ fn read_load(row: &Row<'_>, settings: &mut Settings) -> Result<Result<Load, Stri
     if concurrency == 0 || input_tokens == 0 || output_tokens == 0 {
         return Ok(Err("a load of nothing".to_owned()));
     }
-    let is_inferencemax = INFERENCEMAX_LENGTHS.contains(&(input_tokens, output_tokens));
     // Random prompts share nothing; the benchmark switches the cache off.
     settings.enable_prefix_caching.get_or_insert(false);
-    Ok(Ok(Load::ClosedLoop(ClosedLoopLoad {
+    let mut load = ClosedLoopLoad {
         concurrency,
         num_requests: count("num_requests")?.unwrap_or(concurrency.saturating_mul(REQUESTS_PER_USER)),
         input_tokens,
         output_tokens,
-        range_ratio: if is_inferencemax { INFERENCEMAX_RANGE_RATIO } else { 1.0 },
-    })))
+        range_ratio: 1.0,
+    };
+    published::fill_in(settings, &mut load);
+    Ok(Ok(Load::ClosedLoop(load)))
 }

@@ -49,7 +49,6 @@ pub(super) struct Prediction {
     pub metrics: BTreeMap<Metric, f64>,
     /// A step in the middle of the load: every user decodes half-way through an answer.
     pub decode_step: StepBreakdown,
-    pub num_steps: u64,
 }
 
 /// A server that can be simulated as often as coefficients change.
@@ -89,7 +88,14 @@ impl Server {
     }
 
     pub fn run(&self, load: &Load, coefficients: &Coefficients) -> Result<Prediction, String> {
-        let frontend_ns = |tokens: u32| if self.is_remote { coefficients.host.frontend_ns(tokens) } else { 0 };
+        let num_users = match load {
+            Load::ClosedLoop(load) => load.concurrency,
+            // The front end of the server's own process streams nothing.
+            Load::Recorded(_) => 0,
+        };
+        let frontend_ns = |tokens: u32| {
+            if self.is_remote { coefficients.host.frontend_ns(tokens, num_users) } else { 0 }
+        };
         let workload: Box<dyn Workload> = match load {
             Load::Recorded(requests) => Box::new(Recorded::new(requests, SimTime::ZERO)),
             Load::ClosedLoop(load) => {
@@ -101,12 +107,11 @@ impl Server {
         let mut simulation = self.scenario.build_with(workload, cost).map_err(|error| error.to_string())?;
         let mut figures = Figures::new(&frontend_ns);
         simulation.run(&mut figures).map_err(|error| error.to_string())?;
-        let num_steps = figures.num_steps;
         let mut metrics = figures.metrics();
         if let Some(blocks) = self.num_gpu_blocks {
             metrics.insert(Metric::NumGpuBlocks, f64::from(blocks));
         }
-        Ok(Prediction { metrics, decode_step, num_steps })
+        Ok(Prediction { metrics, decode_step })
     }
 }
 
@@ -194,7 +199,6 @@ struct Figures<'a> {
     hits_tokens: u64,
     first_arrival: SimTime,
     last_finish: SimTime,
-    num_steps: u64,
 }
 
 impl<'a> Figures<'a> {
@@ -209,7 +213,6 @@ impl<'a> Figures<'a> {
             hits_tokens: 0,
             first_arrival: SimTime::MAX,
             last_finish: SimTime::ZERO,
-            num_steps: 0,
         }
     }
 
@@ -231,7 +234,6 @@ impl<'a> Figures<'a> {
 
 impl Observer for Figures<'_> {
     fn on_step(&mut self, step: &StepRecord) {
-        self.num_steps += 1;
         self.queries_tokens += step.prefix_cache.queries;
         self.hits_tokens += step.prefix_cache.hits;
     }
