@@ -2,13 +2,13 @@
 
 use std::error::Error;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::exit;
 use crate::catalog::Gpu;
-use crate::cost::Coefficients;
+use crate::cost::Profile;
 use crate::validate::{BenchRun, fit_host, read_runs_csv};
 
 /// Fit host times and global efficiencies to end-to-end results
@@ -20,7 +20,13 @@ pub(super) struct BenchArguments {
     /// The GPU whose results are fitted
     #[arg(long)]
     gpu: String,
-    /// Leave out runs whose id, source, model or version holds this text; may be given again
+    /// The profile that is fitted on, instead of the built-in one
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Only runs whose id, source, GPU, model, tpN, vVERSION and format hold this text; may be given again
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Leave out runs that hold this text; may be given again
     #[arg(long, value_name = "TEXT")]
     without: Vec<String>,
     /// The profile that is written
@@ -35,22 +41,17 @@ pub(super) fn bench(arguments: &BenchArguments) -> Result<u8, Box<dyn Error>> {
         runs.extend(read_runs_csv(path)?);
     }
     runs.retain(|run: &BenchRun| {
-        let settings = &run.settings;
-        let text = format!(
-            "{} {} {} tp{} v{} {}",
-            run.id,
-            run.source,
-            settings.model,
-            settings.tensor_parallel_size,
-            settings.engine_version,
-            settings.weight_dtype.as_deref().unwrap_or("bf16")
-        );
-        Gpu::find(&settings.gpu).is_ok_and(|other| other.name == gpu.name)
-            && !arguments.without.iter().any(|out| text.contains(out.as_str()))
+        let label = run.label();
+        Gpu::find(&run.settings.gpu).is_ok_and(|other| other.name == gpu.name)
+            && arguments.only.iter().all(|text| label.contains(text.as_str()))
+            && !arguments.without.iter().any(|text| label.contains(text.as_str()))
     });
-    let mut coefficients = Coefficients::built_in(gpu)?;
-    let fit = fit_host(&runs, &coefficients)?;
-    coefficients.host = fit.host;
+    let mut profile = match &arguments.profile {
+        Some(path) => read_profile(path)?,
+        None => Profile::built_in(gpu)?,
+    };
+    let fit = fit_host(&runs, &profile)?;
+    profile.host = fit.host;
     let mut out = io::stdout().lock();
     writeln!(
         out,
@@ -59,8 +60,14 @@ pub(super) fn bench(arguments: &BenchArguments) -> Result<u8, Box<dyn Error>> {
     )?;
     writeln!(out, "{}", serde_json::to_string_pretty(&fit.host)?)?;
     if let Some(path) = &arguments.out {
-        std::fs::write(path, serde_json::to_string_pretty(&coefficients)?)
+        std::fs::write(path, profile.to_yaml())
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     Ok(exit::OK)
+}
+
+pub(super) fn read_profile(path: &Path) -> Result<Profile, Box<dyn Error>> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read the profile {}: {error}", path.display()))?;
+    Ok(Profile::from_yaml(&text).map_err(|error| format!("{}: {error}", path.display()))?)
 }

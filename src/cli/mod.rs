@@ -1,5 +1,6 @@
 //! The command line: one file for each subcommand.
 
+mod calibrate;
 mod calibrate_bench;
 mod conform;
 mod exit;
@@ -23,15 +24,8 @@ struct Arguments {
 enum Command {
     Run(run::RunArguments),
     Conform(conform::ConformArguments),
-    /// Fit the cost model to measurements
-    #[command(subcommand)]
-    Calibrate(CalibrateCommand),
+    Calibrate(calibrate::CalibrateArguments),
     Validate(validate::ValidateArguments),
-}
-
-#[derive(Debug, Subcommand)]
-enum CalibrateCommand {
-    Bench(calibrate_bench::BenchArguments),
 }
 
 /// Runs the command that was typed.
@@ -48,7 +42,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
-        Command::Calibrate(CalibrateCommand::Bench(arguments)) => calibrate_bench::bench(&arguments),
+        Command::Calibrate(arguments) => calibrate::calibrate(&arguments),
         Command::Validate(arguments) => validate::validate(&arguments),
     };
     match result {

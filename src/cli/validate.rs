@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::calibrate_bench::read_profile;
 use super::exit;
-use crate::cost::Coefficients;
 use crate::validate::{Profiles, compare_all, read_runs_csv, summarise, terminal_table, write_csv};
 
 /// Compare simulations with measured runs of real servers
@@ -15,9 +15,12 @@ use crate::validate::{Profiles, compare_all, read_runs_csv, summarise, terminal_
 pub(super) struct ValidateArguments {
     /// A table of runs, or a folder that holds runs.csv
     runs: PathBuf,
-    /// Coefficients of a GPU, instead of the built-in ones; may be given again
+    /// Profile of a GPU, instead of the built-in ones; may be given again
     #[arg(long, value_name = "FILE")]
     profile: Vec<PathBuf>,
+    /// Only runs whose id, source, GPU, model, tpN, vVERSION and format hold this text; may be given again
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
     /// The report's folder
     #[arg(long, value_name = "DIR", default_value = "reports/validation")]
     out: PathBuf,
@@ -26,15 +29,13 @@ pub(super) struct ValidateArguments {
 pub(super) fn validate(arguments: &ValidateArguments) -> Result<u8, Box<dyn Error>> {
     let mut profiles = Profiles::default();
     for path in &arguments.profile {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("cannot read the profile {}: {error}", path.display()))?;
-        let coefficients =
-            Coefficients::from_json(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        profiles.insert(coefficients);
+        profiles.insert(read_profile(path)?);
     }
     let table =
         if arguments.runs.is_dir() { arguments.runs.join("runs.csv") } else { arguments.runs.clone() };
-    let outcomes = compare_all(read_runs_csv(&table)?, &profiles);
+    let mut runs = read_runs_csv(&table)?;
+    runs.retain(|run| arguments.only.iter().all(|text| run.label().contains(text.as_str())));
+    let outcomes = compare_all(runs, &profiles);
     std::fs::create_dir_all(&arguments.out)?;
     write_csv(&arguments.out.join("runs.csv"), &outcomes)?;
     let groups = summarise(&outcomes);

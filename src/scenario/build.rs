@@ -13,7 +13,7 @@ use super::error::FieldError;
 use super::file::{CostSection, ScenarioFile, WorkloadSection};
 use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
-use crate::cost::{Coefficients, ConstantCost, CostModel, Roofline};
+use crate::cost::{ConstantCost, CostModel, Profile, Roofline};
 use crate::engine::EngineConfig;
 use crate::engine::connector::{KvConnector, TierConfig, TieredConnector};
 use crate::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
@@ -48,6 +48,8 @@ pub struct Scenario {
     pub engine: EngineConfig,
     /// How the GPU's memory is used, if nothing overrides the number of blocks.
     pub kv_cache_size: KvCacheSize,
+    /// How fast the GPU is, unless the cost is constant.
+    pub profile: Profile,
 }
 
 /// Where a scenario comes from and the tree made of it, to which errors point.
@@ -90,6 +92,7 @@ impl Scenario {
             gpu: checked.gpu,
             engine: checked.engine,
             kv_cache_size: checked.kv_cache_size,
+            profile: checked.profile,
         };
         scenario.trace_path()?;
         Ok(scenario)
@@ -129,24 +132,20 @@ impl Scenario {
     /// # Errors
     /// A trace that cannot be opened.
     pub fn build(&self) -> Result<Simulation, ScenarioError> {
-        let cost = match self.file.cost {
+        let cost = match &self.file.cost {
             Some(CostSection::Constant(constant)) => CostModel::Constant(ConstantCost {
                 step_ns: constant.step_ns,
                 per_token_ns: constant.per_token_ns,
             }),
-            None => {
-                let coefficients = Coefficients::built_in(self.gpu)
-                    .map_err(|error| self.typed.wrong_as("gpu", &error.to_string()))?;
-                self.cost_with(&coefficients)
-            }
+            Some(CostSection::Profile(_)) | None => self.cost_with(self.profile.clone()),
         };
         self.build_with(self.workload()?, cost)
     }
 
-    /// The cost of the scenario's model on its GPU with other coefficients than the built-in ones.
-    pub fn cost_with(&self, coefficients: &Coefficients) -> CostModel {
+    /// The cost of the scenario's model with a profile of its GPU.
+    pub fn cost_with(&self, profile: Profile) -> CostModel {
         let tp = self.file.engine.tensor_parallel_size;
-        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, coefficients)))
+        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, profile)))
     }
 
     /// The same server with another load and clock.

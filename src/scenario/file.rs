@@ -24,7 +24,7 @@ pub struct ScenarioFile {
     #[serde(default)]
     pub engine: EngineSection,
     pub workload: WorkloadSection,
-    /// The GPU's own cost model if left out.
+    /// The GPU's built-in profile if left out.
     #[serde(default)]
     pub cost: Option<CostSection>,
     /// What is done to the server while it runs.
@@ -46,10 +46,12 @@ pub enum WorkloadSection {
     Chat(Box<ChatConfig>),
 }
 
-/// A cost model other than the GPU's.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+/// A cost model other than the GPU's built-in profile.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CostSection {
+    /// A file that `kvsim calibrate` wrote, relative to this one.
+    Profile(String),
     /// So much for each step and each of its tokens.
     Constant(ConstantSection),
 }

@@ -64,6 +64,23 @@ pub struct ClosedLoopLoad {
     pub range_ratio: f64,
 }
 
+impl BenchRun {
+    /// Everything that names it, in one line to search in.
+    pub fn label(&self) -> String {
+        let settings = &self.settings;
+        format!(
+            "{} {} {} {} tp{} v{} {}",
+            self.id,
+            self.source,
+            settings.gpu,
+            settings.model,
+            settings.tensor_parallel_size,
+            settings.engine_version,
+            settings.weight_dtype.as_deref().unwrap_or("bf16")
+        )
+    }
+}
+
 impl Settings {
     /// `(0, 19)` of `0.19.0`, if the version is known.
     pub fn version(&self) -> Option<(u32, u32)> {

@@ -58,8 +58,8 @@ pub fn compare_all(runs: Vec<BenchRun>, profiles: &Profiles) -> Vec<Outcome> {
 fn predict(run: &BenchRun, profiles: &Profiles) -> Result<Prediction, String> {
     let load = run.load.as_ref().map_err(String::clone)?;
     let server = Server::new(run, load)?;
-    let coefficients = profiles.get(server.scenario.gpu).map_err(|error| error.to_string())?;
-    server.run(load, &coefficients)
+    let profile = profiles.get(server.scenario.gpu).map_err(|error| error.to_string())?;
+    server.run(load, &profile)
 }
 
 fn outcome(run: BenchRun, prediction: Result<Prediction, String>) -> Outcome {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::cost::CoefficientsError;
+use crate::cost::ProfileError;
 use crate::scenario::ScenarioError;
 use crate::simulation::SimulationError;
 
@@ -24,7 +24,7 @@ pub enum BenchError {
     #[error("run {run}: {source}")]
     Simulation { run: String, source: SimulationError },
     #[error(transparent)]
-    Coefficients(#[from] CoefficientsError),
+    Profile(#[from] ProfileError),
     #[error("{problem}; {hint}")]
     Fit { problem: String, hint: &'static str },
 }

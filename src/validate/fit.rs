@@ -9,7 +9,8 @@ use rayon::prelude::*;
 use super::bench_run::{BenchRun, Load};
 use super::simulate::Server;
 use super::{BenchError, Metric};
-use crate::cost::{Coefficients, HostCoefficients};
+use crate::cost::Profile;
+use crate::cost::host::HostLaw;
 
 /// Where residuals begin to weigh less.
 const CAUCHY_SCALE: f64 = 0.1;
@@ -21,7 +22,7 @@ const FITTED: [Metric; 4] = [Metric::TtftMeanMs, Metric::TpotMeanMs, Metric::E2e
 
 /// A number of the host's with what is known of it beforehand.
 struct Term {
-    get: fn(&mut HostCoefficients) -> &mut f64,
+    get: fn(&mut HostLaw) -> &mut f64,
     /// The mean and spread of what it is on servers in general.
     prior: f64,
     spread: f64,
@@ -43,7 +44,7 @@ const TERMS: [Term; 7] = [
 /// What was found, and how well it fits.
 #[derive(Clone, Debug)]
 pub struct HostFit {
-    pub host: HostCoefficients,
+    pub host: HostLaw,
     pub num_runs: usize,
     /// Median |error| in per cent over all fitted figures, before and after.
     pub before_percent: f64,
@@ -54,7 +55,7 @@ pub struct HostFit {
 ///
 /// # Errors
 /// No run to fit to.
-pub fn fit_host(runs: &[BenchRun], start: &Coefficients) -> Result<HostFit, BenchError> {
+pub fn fit_host(runs: &[BenchRun], start: &Profile) -> Result<HostFit, BenchError> {
     let problem = Problem::new(runs, start);
     if problem.servers.is_empty() {
         return Err(BenchError::Fit {
@@ -104,12 +105,12 @@ fn median_percent(residuals: &[f64]) -> f64 {
 }
 
 struct Problem<'a> {
-    start: &'a Coefficients,
+    start: &'a Profile,
     servers: Vec<(Server, &'a Load, Vec<(Metric, f64)>)>,
 }
 
 impl<'a> Problem<'a> {
-    fn new(runs: &'a [BenchRun], start: &'a Coefficients) -> Self {
+    fn new(runs: &'a [BenchRun], start: &'a Profile) -> Self {
         let mut servers: Vec<(Server, &Load, Vec<(Metric, f64)>)> = Vec::new();
         let mut keys: Vec<String> = Vec::new();
         for run in runs {
@@ -132,10 +133,10 @@ impl<'a> Problem<'a> {
     }
 
     /// ln(predicted / measured) of every figure, in the order of the runs.
-    fn residuals(&self, host: &HostCoefficients) -> Vec<f64> {
-        let coefficients = Coefficients { host: *host, ..self.start.clone() };
+    fn residuals(&self, host: &HostLaw) -> Vec<f64> {
+        let profile = Profile { host: *host, ..self.start.clone() };
         let of_run = |(server, load, figures): &(Server, &Load, Vec<(Metric, f64)>)| {
-            let prediction = server.run(load, &coefficients).unwrap_or_default();
+            let prediction = server.run(load, &profile).unwrap_or_default();
             let residual = |(metric, measured): &(Metric, f64)| {
                 // What the simulation cannot say is neither right nor wrong.
                 prediction.metrics.get(metric).map_or(0.0, |predicted| (predicted / measured).ln())
@@ -146,7 +147,7 @@ impl<'a> Problem<'a> {
         by_run.concat()
     }
 
-    fn jacobian(&self, host: &HostCoefficients, residuals: &[f64]) -> Vec<Vec<f64>> {
+    fn jacobian(&self, host: &HostLaw, residuals: &[f64]) -> Vec<Vec<f64>> {
         let column = |term: &Term| {
             let mut moved = *host;
             *(term.get)(&mut moved) += term.step;
@@ -156,7 +157,7 @@ impl<'a> Problem<'a> {
         TERMS.iter().map(column).collect()
     }
 
-    fn cost(&self, host: &HostCoefficients, residuals: &[f64]) -> f64 {
+    fn cost(&self, host: &HostLaw, residuals: &[f64]) -> f64 {
         let cauchy = |residual: &f64| (residual / CAUCHY_SCALE).powi(2).ln_1p();
         let mut host = *host;
         let prior = |term: &Term| ((*(term.get)(&mut host) - term.prior) / term.spread).powi(2);
@@ -166,7 +167,7 @@ impl<'a> Problem<'a> {
     /// The solution of the damped normal equations.
     fn step(
         &self,
-        host: &HostCoefficients,
+        host: &HostLaw,
         residuals: &[f64],
         jacobian: &[Vec<f64>],
         damping: f64,

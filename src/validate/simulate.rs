@@ -11,7 +11,7 @@ use super::recorded::Recorded;
 use super::requests_csv::latency_metrics;
 use super::{BenchError, Metric};
 use crate::catalog::{Gpu, MemoryConfig, Model, size_kv_cache};
-use crate::cost::{Coefficients, StepBreakdown, StepShape};
+use crate::cost::{Profile, StepBreakdown, StepShape};
 use crate::engine::kv_cache::BlockEviction;
 use crate::scenario::{Scenario, Source};
 use crate::simulation::{Observer, RequestRecord, StepRecord};
@@ -25,20 +25,20 @@ const ESTIMATES_CUDAGRAPHS: (u32, u32) = (0, 21);
 /// Asynchronous scheduling is the default from this version.
 const SCHEDULES_ASYNC: (u32, u32) = (0, 14);
 
-/// Coefficients by GPU: the built-in ones, or those given for their GPU.
+/// Profile by GPU: the built-in ones, or those given for their GPU.
 #[derive(Clone, Debug, Default)]
-pub struct Profiles(BTreeMap<String, Coefficients>);
+pub struct Profiles(BTreeMap<String, Profile>);
 
 impl Profiles {
-    /// Uses these for their GPU from now on.
-    pub fn insert(&mut self, coefficients: Coefficients) {
-        self.0.insert(coefficients.gpu.clone(), coefficients);
+    /// Uses this for its GPU from now on.
+    pub fn insert(&mut self, profile: Profile) {
+        self.0.insert(profile.gpu.clone(), profile);
     }
 
-    pub fn get(&self, gpu: &Gpu) -> Result<Coefficients, BenchError> {
+    pub fn get(&self, gpu: &Gpu) -> Result<Profile, BenchError> {
         match self.0.get(gpu.name) {
-            Some(coefficients) => Ok(coefficients.clone()),
-            None => Ok(Coefficients::built_in(gpu)?),
+            Some(profile) => Ok(profile.clone()),
+            None => Ok(Profile::built_in(gpu)?),
         }
     }
 }
@@ -51,7 +51,7 @@ pub(super) struct Prediction {
     pub decode_step: StepBreakdown,
 }
 
-/// A server that can be simulated as often as coefficients change.
+/// A server that can be simulated with one profile after another.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     pub scenario: Scenario,
@@ -87,14 +87,14 @@ impl Server {
         Ok(Self { scenario, num_gpu_blocks, is_remote: settings.is_remote })
     }
 
-    pub fn run(&self, load: &Load, coefficients: &Coefficients) -> Result<Prediction, String> {
+    pub fn run(&self, load: &Load, profile: &Profile) -> Result<Prediction, String> {
         let num_users = match load {
             Load::ClosedLoop(load) => load.concurrency,
             // The front end of the server's own process streams nothing.
             Load::Recorded(_) => 0,
         };
         let frontend_ns = |tokens: u32| {
-            if self.is_remote { coefficients.host.frontend_ns(tokens, num_users) } else { 0 }
+            if self.is_remote { profile.host.frontend_ns(tokens, num_users) } else { 0 }
         };
         let workload: Box<dyn Workload> = match load {
             Load::Recorded(requests) => Box::new(Recorded::new(requests, SimTime::ZERO)),
@@ -102,7 +102,7 @@ impl Server {
                 Box::new(ClosedLoop::new(*load, SEED, SimTime(frontend_ns(load.input_tokens))))
             }
         };
-        let cost = self.scenario.cost_with(coefficients);
+        let cost = self.scenario.cost_with(profile.clone());
         let decode_step = cost.breakdown(&decode_shape(load));
         let mut simulation = self.scenario.build_with(workload, cost).map_err(|error| error.to_string())?;
         let mut figures = Figures::new(&frontend_ns);
