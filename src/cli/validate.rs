@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::calibrate_bench::read_profile;
 use super::exit;
-use crate::validate::{Profiles, compare_all, read_runs_csv, summarise, terminal_table, write_csv};
+use crate::validate::{Profiles, compare_all, read_runs_csv, summarise, terminal_table, write_csv, write_json, write_page};
 
 /// Compare simulations with measured runs of real servers
 #[derive(Debug, Args)]
@@ -39,6 +39,12 @@ pub(super) fn validate(arguments: &ValidateArguments) -> Result<u8, Box<dyn Erro
     std::fs::create_dir_all(&arguments.out)?;
     write_csv(&arguments.out.join("runs.csv"), &outcomes)?;
     let groups = summarise(&outcomes);
-    writeln!(io::stdout().lock(), "{}", terminal_table(&groups))?;
+    write_json(&arguments.out.join("summary.json"), &outcomes, &groups)?;
+    write_page(&arguments.out, &outcomes, &groups)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", terminal_table(&groups))?;
+    let left_out = outcomes.iter().filter(|outcome| outcome.left_out.is_some()).count();
+    let page = arguments.out.join("index.html");
+    writeln!(out, "{} runs, of which {left_out} could not be simulated; report: {}", outcomes.len(), page.display())?;
     Ok(exit::OK)
 }

@@ -1,8 +1,9 @@
 //! What a step costs beside its kernels.
 //!
 //! On the GPU the kernels of a step take `gpu_scale` times what each takes alone, and
-//! `prefill_scale` times in steps of so many tokens that arithmetic limits them and clocks drop;
-//! each layer adds `gpu_layer_us` of gaps between kernels, and between two steps the GPU waits
+//! `prefill_scale` times in steps of so many tokens that arithmetic limits them and clocks drop.
+//! Expert layers take `moe_scale` times that (served tokens choose other experts than a benchmark's)
+//! and collectives `comms_scale` times (a server fuses them with the norms beside them). Each layer adds `gpu_layer_us` of gaps between kernels, and between two steps the GPU waits
 //! `gpu_step_us` for inputs, launch and sampled tokens. On the CPU a step takes `host_step_us` and
 //! `host_request_us` for each of its requests; asynchronous scheduling hides that behind the GPU.
 //! In front of the engine a request takes `frontend_us`, `frontend_token_us` for each token of its
@@ -15,11 +16,16 @@ law! {
     /// Step overhead, which no kernel table holds. What a profile does not say is what was set on
     /// recorded vLLM 0.19 servings on RTX PRO 6000 and RTX 4090; the host terms are those that BLIS
     /// fitted to vLLM 0.15.1 on H100.
+    #[serde(default)]
     pub struct HostLaw[] {
         /// All kernels together against the sum of each alone.
         gpu_scale = 1.04 in [0.5, 3.0] else 1.04,
         /// The same in steps of many tokens.
         prefill_scale = 1.04 in [0.5, 3.0] else 1.04,
+        /// Expert layers against the other kernels.
+        moe_scale = 1.0 in [0.2, 3.0] else 1.0,
+        /// Collectives against the other kernels.
+        comms_scale = 1.0 in [0.2, 3.0] else 1.0,
         /// GPU time between the kernels of two steps: input copies, launch, sampled tokens.
         gpu_step_us = 200.0 in [0.0, 100000.0] else 200.0,
         /// Gaps between the kernels of one layer.
@@ -63,6 +69,14 @@ pub(super) fn to_ns(time_us: f64) -> u64 {
     (time_us * 1e3).round() as u64
 }
 
+/// What takes how much longer within a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernels {
+    Experts,
+    Collectives,
+    Others,
+}
+
 impl Host {
     pub fn new(law: HostLaw, num_layers: u32) -> Self {
         Self { law, num_layers: f64::from(num_layers) }
@@ -70,10 +84,16 @@ impl Host {
 
     /// Kernel time as it is within a step of so many tokens: neighbours compete for clocks and
     /// bandwidth.
-    pub fn kernels_ns(&self, time_us: f64, num_tokens: u32) -> u64 {
+    pub fn kernels_ns(&self, kernels: Kernels, time_us: f64, num_tokens: u32) -> u64 {
         let tokens = f64::from(num_tokens);
         let share = tokens / (tokens + PREFILL_TOKENS);
-        to_ns(time_us * (self.law.gpu_scale + (self.law.prefill_scale - self.law.gpu_scale) * share))
+        let scale = self.law.gpu_scale + (self.law.prefill_scale - self.law.gpu_scale) * share;
+        let own = match kernels {
+            Kernels::Experts => self.law.moe_scale,
+            Kernels::Collectives => self.law.comms_scale,
+            Kernels::Others => 1.0,
+        };
+        to_ns(time_us * scale * own)
     }
 
     /// GPU time of a step outside kernels.

@@ -3,7 +3,7 @@
 use crate::catalog::{Gpu, Model};
 
 use super::attention::Attention;
-use super::host::Host;
+use super::host::{Host, Kernels};
 use super::layers::{KernelTimes, Layers};
 use super::memo::Memo;
 use super::{CompleteProfile, Profile, StepBreakdown, StepShape, StepTime};
@@ -60,7 +60,7 @@ impl Roofline {
         let (layers, host) = (&self.layers, &self.host);
         let mut gpu_ns =
             self.layers_ns.get(num_tokens, || parts_ns(layers.time_us(num_tokens), host, num_tokens).iter().sum());
-        gpu_ns += host.kernels_ns(self.attention.time_us(shape), num_tokens) + host.gpu_step_ns();
+        gpu_ns += host.kernels_ns(Kernels::Others, self.attention.time_us(shape), num_tokens) + host.gpu_step_ns();
         if shape.num_sampled > 0 {
             let sampled = shape.num_sampled;
             gpu_ns +=
@@ -79,7 +79,7 @@ impl Roofline {
         let [gemm_ns, moe_ns, comms_ns, other_ns] = parts;
         StepBreakdown {
             gemm_ns,
-            attention_ns: self.host.kernels_ns(self.attention.time_us(shape), num_tokens),
+            attention_ns: self.host.kernels_ns(Kernels::Others, self.attention.time_us(shape), num_tokens),
             moe_ns,
             comms_ns,
             other_ns: other_ns + self.host.gpu_step_ns(),
@@ -102,8 +102,13 @@ impl Roofline {
 
 /// GEMM, MoE, communication and other, each rounded, so that a breakdown sums to the step exactly.
 fn parts_ns(times: KernelTimes, host: &Host, num_tokens: u32) -> [u64; 4] {
-    [times.gemm_us, times.moe_us, times.comms_us, times.other_us]
-        .map(|time_us| host.kernels_ns(time_us, num_tokens))
+    [
+        (Kernels::Others, times.gemm_us),
+        (Kernels::Experts, times.moe_us),
+        (Kernels::Collectives, times.comms_us),
+        (Kernels::Others, times.other_us),
+    ]
+    .map(|(kernels, time_us)| host.kernels_ns(kernels, time_us, num_tokens))
 }
 
 #[cfg(test)]

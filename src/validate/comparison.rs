@@ -28,8 +28,10 @@ impl Comparison {
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub run: BenchRun,
-    /// Why it was left out, or every figure that both sides have.
-    pub result: Result<BTreeMap<Metric, Comparison>, String>,
+    /// Why its load was not simulated, if it was not.
+    pub left_out: Option<String>,
+    /// Every figure that both sides have.
+    pub comparisons: BTreeMap<Metric, Comparison>,
     /// A step in the middle of the load, by operation.
     pub decode_step: StepBreakdown,
     /// All figures of the simulation.
@@ -57,26 +59,35 @@ pub fn compare_all(runs: Vec<BenchRun>, profiles: &Profiles) -> Vec<Outcome> {
 
 fn predict(run: &BenchRun, profiles: &Profiles) -> Result<Prediction, String> {
     let load = run.load.as_ref().map_err(String::clone)?;
-    let server = Server::new(run, load)?;
+    let server = Server::new(run, Some(load))?;
     let profile = profiles.get(server.scenario.gpu).map_err(|error| error.to_string())?;
     server.run(load, &profile)
 }
 
 fn outcome(run: BenchRun, prediction: Result<Prediction, String>) -> Outcome {
-    match prediction {
-        Ok(prediction) => {
-            let both = |(&metric, &measured): (&Metric, &f64)| {
-                let predicted = *prediction.metrics.get(&metric)?;
-                (measured > 0.0).then_some((metric, Comparison { measured, predicted }))
-            };
-            let result = Ok(run.measured.iter().filter_map(both).collect());
-            Outcome { run, result, decode_step: prediction.decode_step, predicted: prediction.metrics }
-        }
-        Err(reason) => Outcome {
-            run,
-            result: Err(reason),
-            decode_step: StepBreakdown::default(),
-            predicted: BTreeMap::new(),
-        },
+    let (left_out, prediction) = match prediction {
+        Ok(prediction) => (None, prediction),
+        // Memory does not depend on the load.
+        Err(reason) => (Some(reason), blocks_alone(&run).unwrap_or_default()),
+    };
+    let both = |(&metric, &measured): (&Metric, &f64)| {
+        let predicted = *prediction.metrics.get(&metric)?;
+        (measured > 0.0).then_some((metric, Comparison { measured, predicted }))
+    };
+    let comparisons = run.measured.iter().filter_map(both).collect();
+    Outcome {
+        left_out,
+        comparisons,
+        decode_step: prediction.decode_step,
+        predicted: prediction.metrics,
+        run,
     }
+}
+
+/// The number of blocks of a server whose load cannot be simulated, if somebody wants to know it.
+fn blocks_alone(run: &BenchRun) -> Option<Prediction> {
+    run.measured.get(&Metric::NumGpuBlocks)?;
+    let blocks = Server::new(run, None).ok()?.num_gpu_blocks?;
+    let metrics = BTreeMap::from([(Metric::NumGpuBlocks, f64::from(blocks))]);
+    Some(Prediction { metrics, ..Prediction::default() })
 }

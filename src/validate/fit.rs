@@ -14,7 +14,7 @@ use crate::cost::host::HostLaw;
 
 /// Where residuals begin to weigh less.
 const CAUCHY_SCALE: f64 = 0.1;
-const MAX_ITERATIONS: usize = 8;
+const MAX_ITERATIONS: usize = 5;
 /// Less gain than this ends the search.
 const MIN_GAIN: f64 = 1e-3;
 /// The figures that are fitted: those that most sources have.
@@ -31,9 +31,11 @@ struct Term {
     step: f64,
 }
 
-const TERMS: [Term; 7] = [
+const TERMS: [Term; 9] = [
     Term { get: |host| &mut host.gpu_scale, prior: 1.0, spread: 0.1, least: 0.5, step: 0.02 },
     Term { get: |host| &mut host.prefill_scale, prior: 1.05, spread: 0.2, least: 0.5, step: 0.02 },
+    Term { get: |host| &mut host.moe_scale, prior: 1.0, spread: 0.2, least: 0.3, step: 0.03 },
+    Term { get: |host| &mut host.comms_scale, prior: 1.0, spread: 0.3, least: 0.3, step: 0.05 },
     Term { get: |host| &mut host.gpu_step_us, prior: 200.0, spread: 200.0, least: 0.0, step: 50.0 },
     Term { get: |host| &mut host.gpu_layer_us, prior: 0.0, spread: 5.0, least: 0.0, step: 1.0 },
     Term { get: |host| &mut host.frontend_us, prior: 5e3, spread: 1e4, least: 0.0, step: 2e3 },
@@ -123,7 +125,7 @@ impl<'a> Problem<'a> {
                 servers[index].2.extend(figures);
                 continue;
             }
-            let Ok(server) = Server::new(run, load) else { continue };
+            let Ok(server) = Server::new(run, Some(load)) else { continue };
             if server.scenario.gpu.name == start.gpu && !figures.is_empty() {
                 servers.push((server, load, figures));
                 keys.push(key);

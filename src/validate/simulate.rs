@@ -55,14 +55,14 @@ pub(super) struct Prediction {
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     pub scenario: Scenario,
-    num_gpu_blocks: Option<u32>,
+    pub num_gpu_blocks: Option<u32>,
     is_remote: bool,
 }
 
 impl Server {
     /// # Errors
     /// Why the settings cannot be simulated; to be reported, not to stop at.
-    pub fn new(run: &BenchRun, load: &Load) -> Result<Self, String> {
+    pub fn new(run: &BenchRun, load: Option<&Load>) -> Result<Self, String> {
         let settings = &run.settings;
         let model = Model::find(&settings.model).map_err(|error| error.to_string())?;
         let gpu = Gpu::find(&settings.gpu).map_err(|error| error.to_string())?;
@@ -115,14 +115,15 @@ impl Server {
     }
 }
 
-fn engine_section(settings: &Settings, model: &Model, load: &Load) -> serde_json::Value {
+fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> serde_json::Value {
     let longest = match load {
-        Load::Recorded(requests) => {
+        Some(Load::Recorded(requests)) => {
             requests.iter().map(|request| request.prompt.len() + request.num_output_tokens).max()
         }
-        Load::ClosedLoop(load) => Some(load.input_tokens + load.output_tokens),
+        Some(Load::ClosedLoop(load)) => Some(load.input_tokens.saturating_add(load.output_tokens)),
+        None => None,
     };
-    let longest = longest.unwrap_or(1).min(model.max_position_embeddings);
+    let longest = longest.unwrap_or(u32::MAX).min(model.max_position_embeddings);
     let mut engine = json!({
         "tensor_parallel_size": settings.tensor_parallel_size,
         "gpu_memory_utilization": settings.gpu_memory_utilization.unwrap_or(0.9),

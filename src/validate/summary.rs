@@ -30,7 +30,7 @@ pub struct Group {
 /// By source, GPU and model, in the order of their names.
 pub fn summarise(outcomes: &[Outcome]) -> Vec<Group> {
     let mut groups: BTreeMap<[String; 3], Vec<&Outcome>> = BTreeMap::new();
-    for outcome in outcomes.iter().filter(|outcome| outcome.result.is_ok()) {
+    for outcome in outcomes.iter().filter(|outcome| !outcome.comparisons.is_empty()) {
         let settings = &outcome.run.settings;
         let weights = settings.weight_dtype.as_deref().unwrap_or("bf16");
         let model = format!("{} {weights}", settings.model.rsplit('/').next().unwrap_or_default());
@@ -51,9 +51,9 @@ pub fn summarise(outcomes: &[Outcome]) -> Vec<Group> {
 
 /// The errors of one figure over these runs, if any has it.
 pub(super) fn spread(outcomes: &[&Outcome], metric: Metric) -> Option<Spread> {
-    let errors = outcomes.iter().filter_map(|outcome| {
-        outcome.result.as_ref().ok().and_then(|result| result.get(&metric)).map(super::Comparison::error)
-    });
+    let errors = outcomes
+        .iter()
+        .filter_map(|outcome| outcome.comparisons.get(&metric).map(super::Comparison::error));
     let mut signed: Vec<f64> = errors.map(|error| 100.0 * error).collect();
     if signed.is_empty() {
         return None;

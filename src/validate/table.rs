@@ -29,18 +29,17 @@ pub fn write_csv(path: &Path, outcomes: &[Outcome]) -> Result<(), BenchError> {
                 settings.weight_dtype.as_deref().unwrap_or_default(), metric, measured, predicted, error, left_out,
             ])
         };
-        match &outcome.result {
-            Ok(comparisons) => {
-                for (metric, comparison) in comparisons {
-                    let figures = [
-                        comparison.measured.to_string(),
-                        format!("{:.6}", comparison.predicted),
-                        format!("{:.2}", 100.0 * comparison.error()),
-                    ];
-                    row(metric.name(), figures, "").map_err(failed)?;
-                }
-            }
-            Err(reason) => row("", [(); 3].map(|()| String::new()), reason).map_err(failed)?,
+        let left_out = outcome.left_out.as_deref().unwrap_or_default();
+        for (metric, comparison) in &outcome.comparisons {
+            let figures = [
+                comparison.measured.to_string(),
+                format!("{:.6}", comparison.predicted),
+                format!("{:.2}", 100.0 * comparison.error()),
+            ];
+            row(metric.name(), figures, left_out).map_err(failed)?;
+        }
+        if outcome.comparisons.is_empty() {
+            row("", [(); 3].map(|()| String::new()), left_out).map_err(failed)?;
         }
     }
     writer.flush().map_err(|source| BenchError::Write { path: path.to_owned(), source })
