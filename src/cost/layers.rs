@@ -80,7 +80,8 @@ impl Layers {
                     hidden,
                     inter,
                     num_experts: moe.num_experts,
-                    experts_per_token: moe.num_experts_per_tok,
+                    experts_per_token: f64::from(moe.num_experts_per_tok),
+                    expert_matrices: 3,
                     dtype: moe.expert_dtype,
                     is_tuned: moe.expert_dtype == Dtype::Bf16
                         && tuned_moe::is_tuned(gpu, moe.num_experts, inter),

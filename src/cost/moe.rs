@@ -3,8 +3,8 @@
 //! ```text
 //! A       = min(E (1 - (1 - k / E)^T), T k)               experts that T tokens hit
 //! blocks  = A (x + 1/2 + exp(-2 x) / 2),  x = T k / A / block
-//! compute = 6 H (I + pad) blocks (block + pad_rows) / (peak efficiency)
-//! memory  = (3 A H I weights + activations) / bandwidth
+//! compute = 2 w H (I + pad) blocks (block + pad_rows) / (peak efficiency)
+//! memory  = (w A H I weights + activations) / bandwidth      w: 3 matrices, 2 without a gate
 //! t       = t0 + pnorm(compute, memory) + depth_us (H + 2 I) / 1000
 //! ```
 //!
@@ -58,7 +58,10 @@ pub struct MoeShape {
     pub inter: u32,
     /// On all ranks.
     pub num_experts: u32,
-    pub experts_per_token: u32,
+    /// A share of the model's where several ranks hold the experts.
+    pub experts_per_token: f64,
+    /// Three with a gate, two without.
+    pub expert_matrices: u32,
     pub dtype: Dtype,
     /// Whether a tuned configuration of the kernel is used.
     pub is_tuned: bool,
@@ -82,26 +85,32 @@ impl MoeLayer {
         let inter = f64::from(shape.inter);
         let peak = gpu.native_matmul_flops(shape.dtype).unwrap_or(gpu.bf16_flops);
         let bytes_per_us = gpu.hbm_bytes_per_s * 1e-6;
+        let matrices = f64::from(shape.expert_matrices);
         // In and out of both products.
-        let activations = (2.0 * hidden + 3.0 * inter) * Dtype::Bf16.bytes_per_value();
-        let expert_bytes = 3.0 * hidden * inter * shape.dtype.bytes_per_value();
+        let activations = (2.0 * hidden + matrices * inter) * Dtype::Bf16.bytes_per_value();
+        let expert_bytes = matrices * hidden * inter * shape.dtype.bytes_per_value();
         Self {
             law: *law,
             is_tuned: shape.is_tuned,
             num_experts: f64::from(shape.num_experts),
-            experts_per_token: f64::from(shape.experts_per_token),
+            experts_per_token: shape.experts_per_token,
             expert_us: expert_bytes / (bytes_per_us * law.memory_efficiency),
-            row_us: 6.0 * hidden * (inter + law.pad_inter) / (peak * 1e-6 * law.compute_efficiency),
+            row_us: 2.0 * matrices * hidden * (inter + law.pad_inter) / (peak * 1e-6 * law.compute_efficiency),
             memory_us_per_row: law.activation_passes * activations / bytes_per_us,
             fixed_us: law.t0_us + law.depth_us * 1e-4 * (hidden + 2.0 * inter),
         }
     }
 
     pub fn time_us(&self, num_tokens: u32) -> f64 {
+        let missed = (1.0 - self.experts_per_token / self.num_experts).powf(f64::from(num_tokens));
+        self.time_with_hit_us(num_tokens, self.num_experts * (1.0 - missed))
+    }
+
+    /// For benchmarks that say how many experts their tokens hit.
+    pub fn time_with_hit_us(&self, num_tokens: u32, hit: f64) -> f64 {
         let law = &self.law;
         let rows = f64::from(num_tokens) * self.experts_per_token;
-        let missed = (1.0 - self.experts_per_token / self.num_experts).powf(f64::from(num_tokens));
-        let hit = (self.num_experts * (1.0 - missed)).min(rows).max(1e-9);
+        let hit = hit.min(rows).max(1e-9);
         let by_default = law.block_rows == BlockRows::Default && !self.is_tuned;
         let block = if by_default {
             if f64::from(num_tokens) <= self.num_experts { 16.0 } else { 64.0 }

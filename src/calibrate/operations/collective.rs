@@ -75,7 +75,7 @@ impl Operation for RateOperation {
     const SCOPE: &'static str = "all rows";
 
     fn variants(_gpu: &Gpu, _format: Format) -> Vec<Variant<RateLaw>> {
-        vec![Variant { law: RateLaw::neutral(0), free: &["t0_us", "gigabytes_per_s"] }]
+        vec![Variant { law: RateLaw::neutral(0), free: &["t0_us", "gigabytes_per_s", "p"] }]
     }
 
     fn predict_us(shape: &CollectiveShape, _format: Format, _gpu: &Gpu, law: &RateLaw) -> f64 {

@@ -62,7 +62,7 @@ impl Operation for GemmOperation {
     }
 
     fn is_serving(shape: &GemmShape) -> bool {
-        (8..=256).contains(&shape.m)
+        (8..=256).contains(&shape.m) && shape.n >= 1024 && shape.k >= 1024
     }
 
     fn key(shape: &GemmShape) -> String {

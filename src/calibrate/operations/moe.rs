@@ -12,8 +12,16 @@ pub(in crate::calibrate) struct MoeTiming {
     pub inter: u32,
     pub experts_per_token: u32,
     pub num_experts: u32,
+    pub expert_matrices: u32,
     /// Ranks that share the experts: the timed rank's load is not known beyond 1.
     pub expert_parallel: u32,
+    /// Where the benchmark forced it.
+    pub activated_experts: Option<u32>,
+}
+
+/// All experts on one rank, of a size that models have.
+fn is_whole(shape: &MoeTiming) -> bool {
+    shape.expert_parallel == 1 && shape.inter >= 256
 }
 
 pub(in crate::calibrate) struct MoeOperation;
@@ -45,25 +53,30 @@ impl Operation for MoeOperation {
     }
 
     fn predict_us(shape: &MoeTiming, format: Format, gpu: &Gpu, law: &MoeLaw) -> f64 {
-        // A rank holds its share of the experts and sees its share of the tokens' choices.
+        // A rank holds its share of the experts, and on average sees its share of the choices.
+        let num_experts = (shape.num_experts / shape.expert_parallel).max(1);
         let local = MoeShape {
             hidden: shape.hidden,
             inter: shape.inter,
-            num_experts: shape.num_experts,
-            experts_per_token: shape.experts_per_token,
+            num_experts,
+            experts_per_token: f64::from(shape.experts_per_token) / f64::from(shape.expert_parallel),
+            expert_matrices: shape.expert_matrices,
             dtype: format.weights(),
-            is_tuned: format == Format::Bf16
-                && tuned_moe::is_tuned(gpu, shape.num_experts / shape.expert_parallel, shape.inter),
+            is_tuned: format == Format::Bf16 && tuned_moe::is_tuned(gpu, num_experts, shape.inter),
         };
-        MoeLayer::new(&local, gpu, law).time_us(shape.tokens)
+        let layer = MoeLayer::new(&local, gpu, law);
+        match shape.activated_experts {
+            Some(hit) => layer.time_with_hit_us(shape.tokens, f64::from(hit)),
+            None => layer.time_us(shape.tokens),
+        }
     }
 
     fn is_in_scope(shape: &MoeTiming, _format: Format, _gpu: &Gpu) -> bool {
-        shape.expert_parallel == 1 && shape.inter >= 256
+        is_whole(shape)
     }
 
     fn is_serving(shape: &MoeTiming) -> bool {
-        (8..=256).contains(&shape.tokens)
+        (8..=256).contains(&shape.tokens) && is_whole(shape)
     }
 
     fn key(shape: &MoeTiming) -> String {
