@@ -9,12 +9,12 @@ use clap::Args;
 use super::exit;
 use crate::catalog::Gpu;
 use crate::cost::Profile;
-use crate::validate::{BenchRun, fit_host, read_runs_csv};
+use crate::validate::{BenchRun, fit_host, read_bench_file};
 
 /// Fit host times and global efficiencies to end-to-end results
 #[derive(Debug, Args)]
 pub(super) struct BenchArguments {
-    /// Tables of runs
+    /// JSON of `vllm bench serve --save-result`, logs of requests (CSV), or tables of runs (CSV)
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// The GPU whose results are fitted
@@ -38,7 +38,7 @@ pub(super) fn bench(arguments: &BenchArguments) -> Result<u8, Box<dyn Error>> {
     let gpu = Gpu::find(&arguments.gpu)?;
     let mut runs = Vec::new();
     for path in &arguments.files {
-        runs.extend(read_runs_csv(path)?);
+        runs.extend(read_bench_file(path, gpu.name)?);
     }
     runs.retain(|run: &BenchRun| {
         let label = run.label();

@@ -8,12 +8,12 @@ use clap::Args;
 
 use super::calibrate_bench::read_profile;
 use super::exit;
-use crate::validate::{Profiles, compare_all, read_runs_csv, summarise, terminal_table, write_csv, write_json, write_page};
+use crate::validate::{Profiles, compare_all, read_bench_file, summarise, terminal_table, write_csv, write_json, write_page};
 
 /// Compare simulations with measured runs of real servers
 #[derive(Debug, Args)]
 pub(super) struct ValidateArguments {
-    /// A table of runs, or a folder that holds runs.csv
+    /// A table of runs, a log of requests, JSON of `vllm bench serve`, or a folder that holds runs.csv
     runs: PathBuf,
     /// Profile of a GPU, instead of the built-in ones; may be given again
     #[arg(long, value_name = "FILE")]
@@ -33,7 +33,7 @@ pub(super) fn validate(arguments: &ValidateArguments) -> Result<u8, Box<dyn Erro
     }
     let table =
         if arguments.runs.is_dir() { arguments.runs.join("runs.csv") } else { arguments.runs.clone() };
-    let mut runs = read_runs_csv(&table)?;
+    let mut runs = read_bench_file(&table, "")?;
     runs.retain(|run| arguments.only.iter().all(|text| run.label().contains(text.as_str())));
     let outcomes = compare_all(runs, &profiles);
     std::fs::create_dir_all(&arguments.out)?;

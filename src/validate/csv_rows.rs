@@ -34,6 +34,10 @@ impl CsvRows {
         Ok(Self { path: path.to_owned(), headers, rows: reader.into_records() })
     }
 
+    pub fn has_column(&self, column: &str) -> bool {
+        self.headers.iter().any(|name| name == column)
+    }
+
     /// The next row, if there is one.
     pub fn next_row(&mut self) -> Result<Option<Row<'_>>, BenchError> {
         let Some(record) = self.rows.next() else { return Ok(None) };

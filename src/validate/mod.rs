@@ -4,6 +4,7 @@
 //! table of runs, from a log of single requests, or from what `vllm bench serve` saves. Each is
 //! simulated with the load that was measured, and every figure that both sides have is compared.
 
+mod bench_file;
 mod bench_run;
 mod closed_loop;
 mod comparison;
@@ -18,10 +19,12 @@ mod published;
 mod recorded;
 mod requests_csv;
 mod runs_csv;
+mod serve_json;
 mod simulate;
 mod summary;
 mod table;
 
+pub use bench_file::read_bench_file;
 pub use bench_run::{BenchRun, Load, Settings};
 pub use comparison::{Comparison, Outcome, compare_all};
 pub use error::BenchError;
@@ -29,7 +32,6 @@ pub use fit::{HostFit, fit_host};
 pub use json::write_json;
 pub use metric::Metric;
 pub use page::write_page;
-pub use requests_csv::read_requests_csv;
 pub use runs_csv::read_runs_csv;
 pub use simulate::Profiles;
 pub use summary::{Group, summarise};
