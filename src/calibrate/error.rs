@@ -20,7 +20,7 @@ pub enum CalibrateError {
     #[error("{problem}\n  help: {hint}")]
     Use { problem: String, hint: String },
     #[error("{}: {source}", path.display())]
-    Profile { path: PathBuf, source: ProfileError },
+    Profile { path: PathBuf, source: Box<ProfileError> },
     #[error("cannot draw {}: {message}", path.display())]
     Draw { path: PathBuf, message: String },
 }

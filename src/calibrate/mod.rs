@@ -11,6 +11,7 @@ mod fit_profile;
 mod operation;
 mod operations;
 mod optimise;
+mod row;
 mod scatter;
 mod table;
 

@@ -119,9 +119,8 @@ fn damped_step(normal: &[Vec<f64>], gradient: &[f64], free: &[usize], damping: f
             if row == column {
                 sum += damping * sum + 1e-12;
             }
-            for inner in 0..column {
-                sum -= lower[row][inner] * lower[column][inner];
-            }
+            let known = lower[row][..column].iter().zip(&lower[column]);
+            sum -= known.map(|(a, b)| a * b).sum::<f64>();
             lower[row][column] = if row == column {
                 // Rounding can make a singular matrix slightly indefinite.
                 sum.max(1e-12).sqrt()

@@ -79,18 +79,15 @@ fn draw(evaluated: &Evaluated, svg: &mut String) -> Result<(), String> {
         "{}: {:.1} % median, {:.1} % p90, {} rows",
         evaluated.scope, errors.median_percent, errors.p90_percent, errors.rows
     );
-    let kinds: [(&str, RGBColor, fn(&Sample) -> bool); 2] = [
-        ("other rows", ORANGE, |sample| !sample.is_in_scope),
-        (&in_scope, BLUE, |sample| sample.is_in_scope),
-    ];
-    for (label, color, keep) in kinds {
-        let samples: Vec<&Sample> = evaluated.samples.iter().filter(|sample| keep(sample)).collect();
+    for (label, color, is_in_scope) in [("other rows", ORANGE, false), (&in_scope, BLUE, true)] {
+        let of_kind = |sample: &&Sample| sample.is_in_scope == is_in_scope;
+        let samples: Vec<&Sample> = evaluated.samples.iter().filter(of_kind).collect();
         if samples.is_empty() {
             continue;
         }
-        let dots = samples
-            .iter()
-            .map(|sample| Circle::new((sample.measured_us, sample.predicted_us), 2, color.mix(0.45).filled()));
+        let dots = samples.iter().map(|sample| {
+            Circle::new((sample.measured_us, sample.predicted_us), 2, color.mix(0.45).filled())
+        });
         chart
             .draw_series(dots)
             .map_err(failed)?

@@ -1,7 +1,6 @@
 //! The command line: one file for each subcommand.
 
 mod calibrate;
-mod calibrate_bench;
 mod conform;
 mod exit;
 mod progress;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::calibrate_bench::read_profile;
+use super::calibrate::bench::read_profile;
 use super::exit;
 use crate::validate::{Profiles, compare_all, read_bench_file, summarise, terminal_table, write_csv, write_json, write_page};
 

@@ -54,7 +54,12 @@ impl AttentionShape {
             }
             None => {
                 let heads_kv = model.num_kv_heads_per_rank(tp);
-                Self::grouped_query(heads_q, f64::from(heads_kv), f64::from(model.head_dim), kv_bytes_per_token)
+                Self::grouped_query(
+                    heads_q,
+                    f64::from(heads_kv),
+                    f64::from(model.head_dim),
+                    kv_bytes_per_token,
+                )
             }
         }
     }

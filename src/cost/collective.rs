@@ -79,9 +79,7 @@ impl AllReduce {
                 ranks: f64::from(ranks),
                 link_bytes_per_us: gpu.nvlink_bytes_per_s.unwrap_or(gpu.pcie_bytes_per_s) * 1e-6,
             },
-            AllReduceLaw::Pcie(laws) => {
-                Ranked::Rate(*nearest(ranks, laws)?)
-            }
+            AllReduceLaw::Pcie(laws) => Ranked::Rate(*nearest(ranks, laws)?),
         };
         Some(Self { law })
     }

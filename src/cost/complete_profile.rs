@@ -180,7 +180,11 @@ impl CompleteProfile {
         };
         let wanted = |dtype: Dtype, formats: &[Format]| {
             let own_name = formats.first().map_or("bf16", |format| format.name());
-            if formats[0] == Format::Bf16 && dtype != Dtype::Bf16 { format!("{dtype:?}") } else { own_name.into() }
+            if formats[0] == Format::Bf16 && dtype != Dtype::Bf16 {
+                format!("{dtype:?}")
+            } else {
+                own_name.into()
+            }
         };
         let (_, lender, format) = self.gemm_with_origin(weights, gpu);
         let native = gpu.native_matmul_flops(weights).is_some();

@@ -98,3 +98,31 @@ impl DecodeAttention {
         self.law.t0_us
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 8 sequences of 1000 tokens, 8 KV heads of 128 in 16 bits, on 100 SMs and 1 TB/s.
+    #[test]
+    fn the_law_is_what_the_module_says() {
+        let gpu = Gpu { num_sms: 100, hbm_bytes_per_s: 1e12, ..Gpu::find("H100").unwrap().clone() };
+        let shape = AttentionShape::grouped_query(32.0, 8.0, 128.0, 4096.0);
+        let law = DecodeAttentionLaw {
+            t0_us: 10.0,
+            split_penalty: 25.0,
+            row_us: 1.0,
+            length_us: 0.5,
+            p: 1e3,
+            ..DecodeAttentionLaw::neutral()
+        };
+        let time = DecodeAttention::new(&shape, &gpu, &law, 1.0, L2::Cold).time_us(8, 1000.0);
+        let bytes = 8.0 * (1000.0 * 4096.0 + 16384.0);
+        let memory = bytes / 1e6 * (1.0 + 25.0 / (64.0 * 1000.0 / 256.0));
+        assert!((time - (10.0 + memory + 0.64 + 0.5)).abs() < 1e-9, "{time}");
+        // Latent attention has arithmetic to do.
+        let latent = AttentionShape { decode_flops_per_token: 1e9, ..shape };
+        let time = DecodeAttention::new(&latent, &gpu, &law, 0.5, L2::Cold).time_us(8, 1000.0);
+        assert!(time > 8.0 * 1000.0 * 1e9 / (0.5 * 989e6));
+    }
+}

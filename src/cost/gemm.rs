@@ -156,11 +156,8 @@ impl Gemm {
         let compute = waves(tiles, self.num_sms, law.wave_share) * tile_us;
         // 32-bit partial sums of every split are written once; reading them hits the L2.
         let partial_us = if splits > 1.0 { 4.0 * m * self.n * splits / self.bytes_per_us } else { 0.0 };
-        let drawn = if law.sm_bandwidth > 0.0 {
-            (tiles * law.sm_bandwidth / self.num_sms).min(1.0)
-        } else {
-            1.0
-        };
+        let drawn =
+            if law.sm_bandwidth > 0.0 { (tiles * law.sm_bandwidth / self.num_sms).min(1.0) } else { 1.0 };
         (compute, (read_us + partial_us) / drawn)
     }
 
@@ -168,5 +165,66 @@ impl Gemm {
         let bytes = (Dtype::Bf16.bytes_per_value() + self.activation_bytes) * m * self.k;
         self.law.quantisation_passes * bytes / self.bytes_per_us
             + self.law.quantisation_row_ns * 1e-3 * self.k
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::{CompleteProfile, Profile};
+
+    fn time_us(gpu: &str, (m, n, k): (u32, u32, u32), dtype: Dtype) -> f64 {
+        let gpu = Gpu::find(gpu).unwrap();
+        let profile = CompleteProfile::new(Profile::built_in(gpu).unwrap(), gpu);
+        Gemm::new(n, k, dtype, gpu, profile.gemm(dtype, gpu), L2::Cold).time_us(m)
+    }
+
+    /// 128 x 256 tiles on 100 SMs of 1 Tflop/s each: worked out by hand.
+    #[test]
+    fn the_law_is_what_the_module_says() {
+        let gpu = Gpu {
+            bf16_flops: 100e12,
+            num_sms: 100,
+            hbm_bytes_per_s: 1e12,
+            ..Gpu::find("H100").unwrap().clone()
+        };
+        let law = GemmLaw {
+            t0_us: 2.0,
+            compute_efficiency: 0.5,
+            pad_k: 24.0,
+            wave_share: 1.0,
+            p: 1e3,
+            ..GemmLaw::neutral(Tiling::ByRows)
+        };
+        let gemm = Gemm::new(16384, 1000, Dtype::Bf16, &gpu, &law, L2::Cold);
+        // 2 x 128 tiles of 128 x 128 in three waves; 2 x 128 x 128 x 1024 flops at 0.5e6 per us.
+        assert!((gemm.time_us(256) - (2.0 + 3.0 * 67.108_864)).abs() < 1e-6);
+        // One row: 2 x 1000 x 16384 bytes of weights and a few more at 1e6 per us, in 256 tiles of
+        // 64 x 64 in three waves of 16.8 us each.
+        assert!((gemm.time_us(1) - (2.0 + 3.0 * 16.777_216)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn never_beats_the_datasheet() {
+        for m in [1, 16, 256, 8192] {
+            let flops = 2.0 * f64::from(m) * 28672.0 * 4096.0;
+            let bytes = 2.0 * 28672.0 * 4096.0;
+            let time = time_us("H100", (m, 28672, 4096), Dtype::Bf16);
+            assert!(time > (flops / 989e6).max(bytes / 3.35e6), "{m}");
+        }
+    }
+
+    #[test]
+    fn fewer_weight_bytes_speed_up_small_batches() {
+        let time = |dtype| time_us("H100", (8, 28672, 8192), dtype);
+        assert!(time(Dtype::Fp8) < 0.65 * time(Dtype::Bf16));
+        assert!(time(Dtype::Mxfp4) < 0.4 * time(Dtype::Bf16));
+    }
+
+    #[test]
+    fn formats_without_tensor_cores_are_expanded() {
+        let time = |dtype| time_us("A100", (8192, 8192, 8192), dtype);
+        // Compute-bound: the peak is that of 16 bits.
+        assert!((time(Dtype::Fp8) / time(Dtype::Bf16) - 1.0).abs() < 0.05);
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::catalog::{Dtype, Gpu, Model};
 
+use super::CompleteProfile;
 use super::collective::{AllGather, AllReduce};
 use super::elementwise::Elementwise;
 use super::gemm::Gemm;
 use super::law::L2;
 use super::moe::{MoeLayer, MoeShape};
-use super::CompleteProfile;
 use super::tuned_moe;
 
 /// Kernel time in microseconds, by kind.

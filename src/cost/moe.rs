@@ -95,7 +95,8 @@ impl MoeLayer {
             num_experts: f64::from(shape.num_experts),
             experts_per_token: shape.experts_per_token,
             expert_us: expert_bytes / (bytes_per_us * law.memory_efficiency),
-            row_us: 2.0 * matrices * hidden * (inter + law.pad_inter) / (peak * 1e-6 * law.compute_efficiency),
+            row_us: 2.0 * matrices * hidden * (inter + law.pad_inter)
+                / (peak * 1e-6 * law.compute_efficiency),
             memory_us_per_row: law.activation_passes * activations / bytes_per_us,
             fixed_us: law.t0_us + law.depth_us * 1e-4 * (hidden + 2.0 * inter),
         }
@@ -128,5 +129,43 @@ impl MoeLayer {
         let compute = self.row_us * blocks * (block + law.pad_rows) / gain;
         let memory = hit * self.expert_us + rows * self.memory_us_per_row;
         self.fixed_us + smooth_max(compute, memory, law.p)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(expert_matrices: u32, block_rows: BlockRows) -> MoeLayer {
+        // 100 Tflop/s and 1 TB/s.
+        let gpu = Gpu { bf16_flops: 100e12, hbm_bytes_per_s: 1e12, ..Gpu::find("H100").unwrap().clone() };
+        let shape = MoeShape {
+            hidden: 1000,
+            inter: 500,
+            num_experts: 64,
+            experts_per_token: 4.0,
+            expert_matrices,
+            dtype: Dtype::Bf16,
+            is_tuned: false,
+        };
+        let law = MoeLaw { p: 1e3, activation_passes: 0.0, ..MoeLaw::neutral(block_rows) };
+        MoeLayer::new(&shape, &gpu, &law)
+    }
+
+    /// One token hits as many experts as it chooses; each brings its weights.
+    #[test]
+    fn few_tokens_read_the_experts_they_hit() {
+        assert!((layer(3, BlockRows::Default).time_us(1) - 4.0 * 3.0).abs() < 1e-9);
+        assert!((layer(2, BlockRows::Default).time_us(1) - 4.0 * 2.0).abs() < 1e-9);
+        assert!((layer(3, BlockRows::Default).time_with_hit_us(16, 10.0) - 10.0 * 3.0).abs() < 1e-9);
+    }
+
+    /// 4096 tokens on 64 experts: 256 rows each, four blocks of 64 and half a block of padding.
+    #[test]
+    fn many_tokens_compute_their_rows_and_padding() {
+        let flops = 6.0 * 1000.0 * 500.0 * 64.0 * 64.0 * (4.0 + 0.5 + 0.5 * (-8f64).exp());
+        assert!((layer(3, BlockRows::Default).time_us(4096) / (flops / 1e8) - 1.0).abs() < 1e-6);
+        let flops = 6.0 * 1000.0 * 500.0 * 64.0 * 128.0 * (2.0 + 0.5 + 0.5 * (-4f64).exp());
+        assert!((layer(3, BlockRows::Fitted).time_us(4096) / (flops / 1e8) - 1.0).abs() < 1e-6);
     }
 }

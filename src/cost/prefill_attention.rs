@@ -134,9 +134,7 @@ impl PrefillAttention {
         let speedup = self.l2.speedup(read + written, self.l2_bytes, law.l2_speedup, law.l2_share);
         let bytes_per_us = self.bytes_per_us * speedup;
         let memory = read / (bytes_per_us * law.memory_efficiency);
-        law.t0_us
-            + smooth_max(compute, memory, law.memory_p)
-            + law.write_passes * written / bytes_per_us
+        law.t0_us + smooth_max(compute, memory, law.memory_p) + law.write_passes * written / bytes_per_us
     }
 
     fn tiles(&self, queries: u32) -> f64 {

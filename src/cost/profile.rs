@@ -88,14 +88,14 @@ pub struct FitError {
 }
 
 /// A profile that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProfileError {
     #[error("no cost profile for the GPU {gpu}; calibrate one and name it in `cost: {{profile: FILE}}`")]
     UnknownGpu { gpu: String },
     #[error("line {line}, column {column}: {problem}")]
     Yaml { line: u64, column: u64, problem: String },
     #[error("{operation}: `{name}` is {value}; give a number from {low} to {high}")]
-    OutOfBounds { operation: String, name: &'static str, value: String, low: String, high: String },
+    OutOfBounds { operation: String, name: &'static str, value: f64, low: f64, high: f64 },
 }
 
 static BUILT_IN: [(&str, &str); 7] = [
@@ -223,9 +223,9 @@ fn within_bounds<L: Law>(operation: &str, law: &L) -> Result<(), ProfileError> {
             return Err(ProfileError::OutOfBounds {
                 operation: operation.to_owned(),
                 name: parameter.name,
-                value: value.to_string(),
-                low: parameter.low.to_string(),
-                high: parameter.high.to_string(),
+                value,
+                low: parameter.low,
+                high: parameter.high,
             });
         }
     }

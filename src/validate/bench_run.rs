@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Metric;
+use crate::cost::Format;
 use crate::prompt::TokenRuns;
 use crate::units::SimTime;
 
@@ -34,6 +35,8 @@ pub struct Settings {
     pub gpu_memory_utilization: Option<f64>,
     pub num_gpu_blocks: Option<u32>,
     pub enable_prefix_caching: Option<bool>,
+    /// The kernels that the experts were told to use, where that is not vLLM's choice.
+    pub moe_format: Option<Format>,
     /// Requests come over HTTP; else from the server's own process.
     pub is_remote: bool,
 }

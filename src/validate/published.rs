@@ -8,6 +8,7 @@
 //! `--kv-cache-dtype fp8`, `--gpu-memory-utilization`.)
 
 use super::bench_run::{ClosedLoopLoad, Settings};
+use crate::cost::Format;
 
 /// Lengths of prompts and answers in tokens.
 const LENGTHS: [(u32, u32); 3] = [(1024, 1024), (1024, 8192), (8192, 1024)];
@@ -26,6 +27,11 @@ pub(super) fn fill_in(settings: &mut Settings, load: &mut ClosedLoopLoad) {
     let is_kimi_in_4_bits = model.contains("kimi") && settings.weight_dtype.as_deref() == Some("int4_wo");
     if is_minimax || is_kimi_in_4_bits {
         settings.gpu_memory_utilization.get_or_insert(0.95);
+    }
+    // VLLM_MXFP4_USE_MARLIN on Hopper, VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8 on Blackwell.
+    if model.contains("gpt-oss") {
+        let is_blackwell = settings.gpu.starts_with('B');
+        settings.moe_format = Some(if is_blackwell { Format::Mxfp4Mxfp8 } else { Format::Mxfp4Marlin });
     }
     // Kimi attends to a latent vector in 16 bits.
     if settings.gpu.starts_with('B') && !model.contains("kimi") {

@@ -69,6 +69,7 @@ fn read_settings(row: &Row<'_>) -> Result<Settings, BenchError> {
             "" => None,
             text => Some(text.eq_ignore_ascii_case("true")),
         },
+        moe_format: None,
         is_remote: true,
     })
 }

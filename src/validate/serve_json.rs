@@ -103,7 +103,8 @@ impl ServeResult {
             gpu_memory_utilization: text("gpu_memory_utilization").and_then(|text| text.parse().ok()),
             num_gpu_blocks: number("num_gpu_blocks"),
             enable_prefix_caching: text("enable_prefix_caching").map(|text| text.eq_ignore_ascii_case("true")),
-            is_remote: true,
+            moe_format: None,
+        is_remote: true,
         }
     }
 

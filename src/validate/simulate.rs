@@ -11,7 +11,7 @@ use super::recorded::Recorded;
 use super::requests_csv::latency_metrics;
 use super::{BenchError, Metric};
 use crate::catalog::{Gpu, MemoryConfig, Model, size_kv_cache};
-use crate::cost::{Profile, StepBreakdown, StepShape};
+use crate::cost::{Format, Profile, StepBreakdown, StepShape};
 use crate::engine::kv_cache::BlockEviction;
 use crate::scenario::{Scenario, Source};
 use crate::simulation::{Observer, RequestRecord, StepRecord};
@@ -56,6 +56,7 @@ pub(super) struct Prediction {
 pub(super) struct Server {
     pub scenario: Scenario,
     pub num_gpu_blocks: Option<u32>,
+    moe_format: Option<Format>,
     is_remote: bool,
 }
 
@@ -84,7 +85,7 @@ impl Server {
             engine["num_gpu_blocks_override"] = json!(blocks);
         }
         let scenario = load_scenario(text(&engine))?;
-        Ok(Self { scenario, num_gpu_blocks, is_remote: settings.is_remote })
+        Ok(Self { scenario, num_gpu_blocks, moe_format: settings.moe_format, is_remote: settings.is_remote })
     }
 
     pub fn run(&self, load: &Load, profile: &Profile) -> Result<Prediction, String> {
@@ -102,7 +103,12 @@ impl Server {
                 Box::new(ClosedLoop::new(*load, SEED, SimTime(frontend_ns(load.input_tokens))))
             }
         };
-        let cost = self.scenario.cost_with(profile.clone());
+        let mut served = profile.clone();
+        if let Some(fit) = self.moe_format.and_then(|format| profile.moe.get(&format)) {
+            // Whatever the experts' format asks for first, these kernels run.
+            served.moe.insert(Format::Mxfp4, fit.clone());
+        }
+        let cost = self.scenario.cost_with(served);
         let decode_step = cost.breakdown(&decode_shape(load));
         let mut simulation = self.scenario.build_with(workload, cost).map_err(|error| error.to_string())?;
         let mut figures = Figures::new(&frontend_ns);

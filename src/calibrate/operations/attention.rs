@@ -84,16 +84,13 @@ impl Operation for DecodeOperation {
 
     fn is_in_scope(shape: &DecodeShape, format: Format, gpu: &Gpu) -> bool {
         let rows = f64::from(shape.batch) * f64::from(shape.heads.heads_kv);
-        let kv_bytes = f64::from(shape.batch)
-            * f64::from(shape.kv_len)
-            * shape.heads.shape(format).kv_bytes_per_token;
+        let kv_bytes =
+            f64::from(shape.batch) * f64::from(shape.kv_len) * shape.heads.shape(format).kv_bytes_per_token;
         shape.heads.is_usual() && kv_bytes > 2.0 * gpu.l2_bytes as f64 && rows >= 8.0
     }
 
     fn is_serving(shape: &DecodeShape) -> bool {
-        shape.heads.is_usual()
-            && (8..=256).contains(&shape.batch)
-            && (512..=8192).contains(&shape.kv_len)
+        shape.heads.is_usual() && (8..=256).contains(&shape.batch) && (512..=8192).contains(&shape.kv_len)
     }
 
     fn key(shape: &DecodeShape) -> String {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::exit;
+use crate::cli::exit;
 use crate::catalog::Gpu;
 use crate::cost::Profile;
 use crate::validate::{BenchRun, fit_host, read_bench_file};
@@ -66,7 +66,7 @@ pub(super) fn bench(arguments: &BenchArguments) -> Result<u8, Box<dyn Error>> {
     Ok(exit::OK)
 }
 
-pub(super) fn read_profile(path: &Path) -> Result<Profile, Box<dyn Error>> {
+pub(in crate::cli) fn read_profile(path: &Path) -> Result<Profile, Box<dyn Error>> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read the profile {}: {error}", path.display()))?;
     Ok(Profile::from_yaml(&text).map_err(|error| format!("{}: {error}", path.display()))?)
