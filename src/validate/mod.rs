@@ -36,3 +36,6 @@ pub use runs_csv::read_runs_csv;
 pub use simulate::Profiles;
 pub use summary::{Group, summarise};
 pub use table::{terminal_table, write_csv};
+
+#[cfg(test)]
+mod tests;
