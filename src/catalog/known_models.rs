@@ -16,7 +16,12 @@ static MODELS: [KnownModel; 12] = [
     },
     KnownModel {
         name: "Llama-3.1-8B",
-        aliases: &["Llama-3.1-8B-Instruct", "Llama-3.1-8B-Instruct-FP8", "Meta-Llama-3.1-8B", "Meta-Llama-3.1-8B-Instruct"],
+        aliases: &[
+            "Llama-3.1-8B-Instruct",
+            "Llama-3.1-8B-Instruct-FP8",
+            "Meta-Llama-3.1-8B",
+            "Meta-Llama-3.1-8B-Instruct",
+        ],
         config: include_str!("models/llama-3.1-8b.json"),
     },
     KnownModel {

@@ -8,7 +8,9 @@ use clap::Args;
 
 use super::calibrate::bench::read_profile;
 use super::exit;
-use crate::validate::{Profiles, compare_all, read_bench_file, summarise, terminal_table, write_csv, write_json, write_page};
+use crate::validate::{
+    Profiles, compare_all, read_bench_file, summarise, terminal_table, write_csv, write_json, write_page,
+};
 
 /// Compare simulations with measured runs of real servers
 #[derive(Debug, Args)]
@@ -45,6 +47,11 @@ pub(super) fn validate(arguments: &ValidateArguments) -> Result<u8, Box<dyn Erro
     writeln!(out, "{}", terminal_table(&groups))?;
     let left_out = outcomes.iter().filter(|outcome| outcome.left_out.is_some()).count();
     let page = arguments.out.join("index.html");
-    writeln!(out, "{} runs, of which {left_out} could not be simulated; report: {}", outcomes.len(), page.display())?;
+    writeln!(
+        out,
+        "{} runs, of which {left_out} could not be simulated; report: {}",
+        outcomes.len(),
+        page.display()
+    )?;
     Ok(exit::OK)
 }

@@ -58,13 +58,16 @@ impl Roofline {
 
     pub(super) fn step_time(&mut self, shape: &StepShape, num_tokens: u32) -> StepTime {
         let (layers, host) = (&self.layers, &self.host);
-        let mut gpu_ns =
-            self.layers_ns.get(num_tokens, || parts_ns(layers.time_us(num_tokens), host, num_tokens).iter().sum());
-        gpu_ns += host.kernels_ns(Kernels::Others, self.attention.time_us(shape), num_tokens) + host.gpu_step_ns();
+        let mut gpu_ns = self
+            .layers_ns
+            .get(num_tokens, || parts_ns(layers.time_us(num_tokens), host, num_tokens).iter().sum());
+        gpu_ns +=
+            host.kernels_ns(Kernels::Others, self.attention.time_us(shape), num_tokens) + host.gpu_step_ns();
         if shape.num_sampled > 0 {
             let sampled = shape.num_sampled;
-            gpu_ns +=
-                self.sampling_ns.get(sampled, || parts_ns(layers.sampling_us(sampled), host, sampled).iter().sum());
+            gpu_ns += self
+                .sampling_ns
+                .get(sampled, || parts_ns(layers.sampling_us(sampled), host, sampled).iter().sum());
         }
         StepTime { gpu_ns, host_ns: host.host_ns(shape.num_requests()) }
     }

@@ -30,8 +30,8 @@ pub fn read_bench_file(path: &Path, gpu: &str) -> Result<Vec<BenchRun>, BenchErr
 
 /// vLLM's arguments and what it made of them.
 fn read_engine_json(path: &Path, gpu: &str) -> Result<Settings, BenchError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
+    let text =
+        std::fs::read_to_string(path).map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
     let json: Value = serde_json::from_str(&text).map_err(|error| BenchError::File {
         path: path.to_owned(),
         problem: error.to_string(),

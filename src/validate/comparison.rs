@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::Metric;
 use super::bench_run::BenchRun;
 use super::simulate::{Prediction, Profiles, Server};
-use super::Metric;
 use crate::cost::StepBreakdown;
 
 /// A figure on both sides.
@@ -75,13 +75,7 @@ fn outcome(run: BenchRun, prediction: Result<Prediction, String>) -> Outcome {
         (measured > 0.0).then_some((metric, Comparison { measured, predicted }))
     };
     let comparisons = run.measured.iter().filter_map(both).collect();
-    Outcome {
-        left_out,
-        comparisons,
-        decode_step: prediction.decode_step,
-        predicted: prediction.metrics,
-        run,
-    }
+    Outcome { left_out, comparisons, decode_step: prediction.decode_step, predicted: prediction.metrics, run }
 }
 
 /// The number of blocks of a server whose load cannot be simulated, if somebody wants to know it.

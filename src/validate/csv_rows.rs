@@ -20,8 +20,7 @@ pub(super) struct Row<'a> {
 
 impl CsvRows {
     pub fn open(path: &Path, needed: &[&str]) -> Result<Self, BenchError> {
-        let file =
-            File::open(path).map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
+        let file = File::open(path).map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
         let mut reader = csv::Reader::from_reader(file);
         let headers = reader.headers().map_err(|error| unreadable(path, &error))?.clone();
         if let Some(column) = needed.iter().find(|column| !headers.iter().any(|name| name == **column)) {

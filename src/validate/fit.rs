@@ -175,8 +175,7 @@ impl<'a> Problem<'a> {
         damping: f64,
     ) -> [f64; TERMS.len()] {
         const N: usize = TERMS.len();
-        let weights: Vec<f64> =
-            residuals.iter().map(|r| 1.0 / (CAUCHY_SCALE.powi(2) + r.powi(2))).collect();
+        let weights: Vec<f64> = residuals.iter().map(|r| 1.0 / (CAUCHY_SCALE.powi(2) + r.powi(2))).collect();
         let mut host = *host;
         let mut matrix = [[0.0; N]; N];
         let mut right = [0.0; N];

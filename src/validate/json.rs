@@ -45,9 +45,8 @@ struct WithError {
 /// A file that cannot be written.
 pub fn write_json(path: &Path, outcomes: &[Outcome], groups: &[Group]) -> Result<(), BenchError> {
     let document = Document { groups, runs: outcomes.iter().map(run).collect() };
-    let text = serde_json::to_string_pretty(&document).unwrap_or_default();
-    std::fs::write(path, text + "\n")
-        .map_err(|source| BenchError::Write { path: path.to_owned(), source })
+    let text = serde_json::to_string(&document).unwrap_or_default();
+    std::fs::write(path, text + "\n").map_err(|source| BenchError::Write { path: path.to_owned(), source })
 }
 
 fn run(outcome: &Outcome) -> Run<'_> {

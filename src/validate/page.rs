@@ -34,7 +34,6 @@ pub fn write_page(folder: &Path, outcomes: &[Outcome], groups: &[Group]) -> Resu
     for (metric, name, title) in [
         (Metric::TpotMeanMs, "tpot.svg", "Mean time per output token"),
         (Metric::TtftMeanMs, "ttft.svg", "Mean time to first token"),
-        (Metric::E2eMeanMs, "e2e.svg", "Mean request latency"),
     ] {
         let Some(svg) = scatter(outcomes, metric, title) else { continue };
         let path = folder.join(name);
@@ -151,9 +150,7 @@ fn left_out_table(page: &mut String, outcomes: &[Outcome]) {
     if reasons.is_empty() {
         return;
     }
-    page.push_str(
-        "<h2>Loads not simulated</h2>\n<table><tr><th class=t>source<th class=t>reason<th>runs\n",
-    );
+    page.push_str("<h2>Loads not simulated</h2>\n<table><tr><th class=t>source<th class=t>reason<th>runs\n");
     for ((source, reason), count) in reasons {
         text(
             page,

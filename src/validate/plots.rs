@@ -69,6 +69,8 @@ fn scatter_chart<'a>(
         .build_cartesian_2d((low..high).log_scale(), (low..high).log_scale())?;
     chart
         .configure_mesh()
+        .x_labels(6)
+        .y_labels(6)
         .x_desc("measured, ms")
         .y_desc("predicted, ms")
         .label_style(text(13))
@@ -80,7 +82,9 @@ fn scatter_chart<'a>(
         .y_label_formatter(&|value| short(*value))
         .draw()?;
     // Equal, and 20 % to either side.
-    for (factor, style) in [(1.0, INK.stroke_width(1)), (1.2, GRID.stroke_width(2)), (1.0 / 1.2, GRID.stroke_width(2))] {
+    for (factor, style) in
+        [(1.0, INK.stroke_width(1)), (1.2, GRID.stroke_width(2)), (1.0 / 1.2, GRID.stroke_width(2))]
+    {
         let ends = [(low, low * factor), (high, high * factor)];
         let inside = ends.map(|(x, y)| (x, y.clamp(low, high)));
         // A clamped end moves along the line to where it leaves the chart.

@@ -58,7 +58,11 @@ fn read_request(row: &Row<'_>, index: u64) -> Result<RecordedRequest, BenchError
     const TOKENS: &str = "a number of tokens from 1 to 10000000";
     let tokens = |column: &str| -> Result<u32, BenchError> {
         let value = row.needed(column, row.get(column, TOKENS)?, TOKENS)?;
-        if (1..=10_000_000).contains(&value) { Ok(value) } else { Err(row.wrong(column, &value.to_string(), TOKENS)) }
+        if (1..=10_000_000).contains(&value) {
+            Ok(value)
+        } else {
+            Err(row.wrong(column, &value.to_string(), TOKENS))
+        }
     };
     let (input, output) = (tokens("input_len")?, tokens("output_len")?);
     let mut prompt = TokenRuns::new();

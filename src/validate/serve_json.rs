@@ -59,8 +59,8 @@ const FIGURES: [(&str, Metric); 15] = [
 /// # Errors
 /// A file that is no such result.
 pub fn read_serve_json(path: &Path, gpu: &str) -> Result<BenchRun, BenchError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
+    let text =
+        std::fs::read_to_string(path).map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
     let result: ServeResult = serde_json::from_str(&text).map_err(|error| BenchError::File {
         path: path.to_owned(),
         problem: error.to_string(),
@@ -102,9 +102,10 @@ impl ServeResult {
             block_size: number("block_size"),
             gpu_memory_utilization: text("gpu_memory_utilization").and_then(|text| text.parse().ok()),
             num_gpu_blocks: number("num_gpu_blocks"),
-            enable_prefix_caching: text("enable_prefix_caching").map(|text| text.eq_ignore_ascii_case("true")),
+            enable_prefix_caching: text("enable_prefix_caching")
+                .map(|text| text.eq_ignore_ascii_case("true")),
             moe_format: None,
-        is_remote: true,
+            is_remote: true,
         }
     }
 
@@ -185,6 +186,9 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         let error = read("{\"a\": 1}").unwrap_err().to_string();
-        assert!(error.contains("missing field") && error.contains("vllm bench serve --save-result"), "{error}");
+        assert!(
+            error.contains("missing field") && error.contains("vllm bench serve --save-result"),
+            "{error}"
+        );
     }
 }

@@ -173,7 +173,9 @@ fn memory_config(settings: &Settings, scenario: &Scenario) -> MemoryConfig {
         block_size: engine.block_size,
         max_num_batched_tokens: engine.max_num_batched_tokens,
         max_num_seqs: engine.max_num_seqs,
-        estimate_cudagraphs: settings.version().is_none_or(|version| version >= ESTIMATES_CUDAGRAPHS),
+        // A version that nobody names is today's; one that is named and has no number is an old one.
+        estimate_cudagraphs: settings.engine_version.is_empty()
+            || settings.version().is_some_and(|version| version >= ESTIMATES_CUDAGRAPHS),
     }
 }
 
@@ -186,7 +188,8 @@ fn decode_shape(load: &Load) -> StepShape {
             (64, 64 * requests.iter().map(tokens).sum::<u64>() / requests.len() as u64)
         }
         Load::ClosedLoop(load) => {
-            let context = f64::from(load.input_tokens + load.output_tokens / 2) * (1.0 + load.range_ratio) / 2.0;
+            let context =
+                f64::from(load.input_tokens + load.output_tokens / 2) * (1.0 + load.range_ratio) / 2.0;
             (load.concurrency, (f64::from(load.concurrency) * context) as u64)
         }
     };

@@ -51,9 +51,8 @@ pub fn summarise(outcomes: &[Outcome]) -> Vec<Group> {
 
 /// The errors of one figure over these runs, if any has it.
 pub(super) fn spread(outcomes: &[&Outcome], metric: Metric) -> Option<Spread> {
-    let errors = outcomes
-        .iter()
-        .filter_map(|outcome| outcome.comparisons.get(&metric).map(super::Comparison::error));
+    let errors =
+        outcomes.iter().filter_map(|outcome| outcome.comparisons.get(&metric).map(super::Comparison::error));
     let mut signed: Vec<f64> = errors.map(|error| 100.0 * error).collect();
     if signed.is_empty() {
         return None;

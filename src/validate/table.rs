@@ -15,8 +15,18 @@ pub fn write_csv(path: &Path, outcomes: &[Outcome]) -> Result<(), BenchError> {
     let failed = |error: csv::Error| BenchError::Write { path: path.to_owned(), source: error.into() };
     let mut writer = csv::Writer::from_path(path).map_err(failed)?;
     let header = [
-        "run_id", "source", "gpu", "model", "tp", "engine_version", "weights", "metric", "measured", "predicted",
-        "error_percent", "left_out",
+        "run_id",
+        "source",
+        "gpu",
+        "model",
+        "tp",
+        "engine_version",
+        "weights",
+        "metric",
+        "measured",
+        "predicted",
+        "error_percent",
+        "left_out",
     ];
     writer.write_record(header).map_err(failed)?;
     for outcome in outcomes {
@@ -25,8 +35,18 @@ pub fn write_csv(path: &Path, outcomes: &[Outcome]) -> Result<(), BenchError> {
         let mut row = |metric: &str, figures: [String; 3], left_out: &str| {
             let [measured, predicted, error] = &figures;
             writer.write_record([
-                &outcome.run.id, &outcome.run.source, &settings.gpu, &settings.model, &tp, &settings.engine_version,
-                settings.weight_dtype.as_deref().unwrap_or_default(), metric, measured, predicted, error, left_out,
+                &outcome.run.id,
+                &outcome.run.source,
+                &settings.gpu,
+                &settings.model,
+                &tp,
+                &settings.engine_version,
+                settings.weight_dtype.as_deref().unwrap_or_default(),
+                metric,
+                measured,
+                predicted,
+                error,
+                left_out,
             ])
         };
         let left_out = outcome.left_out.as_deref().unwrap_or_default();

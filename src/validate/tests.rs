@@ -12,12 +12,12 @@ fn written(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-const RUNS: &str = "run_id,source,model,gpu,tp,replicas,ep,concurrency,input_len,output_len,num_requests,\
+const RUNS: &str = "run_id,source,model,gpu,tp,replicas,ep,engine_version,concurrency,input_len,output_len,num_requests,\
     block_size,kv_tokens_per_replica,ttft_mean_ms,tpot_stat_unstated_ms\n";
 
 #[test]
 fn a_table_says_what_was_asked_and_measured() {
-    let text = format!("{RUNS}a,s,Llama-3.1-8B,H100,1,1,1,4,1000,100,12,16,,50.5,7.25\n");
+    let text = format!("{RUNS}a,s,Llama-3.1-8B,H100,1,1,1,,4,1000,100,12,16,,50.5,7.25\n");
     let (_folder, path) = written("runs.csv", &text);
     let runs = read_bench_file(&path, "").unwrap();
     let Ok(Load::ClosedLoop(load)) = &runs[0].load else { panic!() };
@@ -30,7 +30,7 @@ fn a_table_says_what_was_asked_and_measured() {
 /// InferenceMAX's client draws lengths and its scripts set the server; see `published`.
 #[test]
 fn a_known_benchmark_fills_in_its_own_settings() {
-    let text = format!("{RUNS}a,s,gpt-oss-120b,B200,1,1,1,4,8192,1024,,,,50,7\n");
+    let text = format!("{RUNS}a,s,gpt-oss-120b,B200,1,1,1,,4,8192,1024,,,,50,7\n");
     let (_folder, path) = written("runs.csv", &text);
     let runs = read_bench_file(&path, "").unwrap();
     let Ok(Load::ClosedLoop(load)) = &runs[0].load else { panic!() };
@@ -42,7 +42,7 @@ fn a_known_benchmark_fills_in_its_own_settings() {
 #[test]
 fn what_cannot_be_simulated_says_why_and_still_has_its_blocks() {
     let text = format!(
-        "{RUNS}a,s,Qwen3-32B,H100,2,8,1,,7200,1000,,64,307328,,\nb,s,MiniMax-M2.5,B200,2,1,2,4,1024,1024,,,,9,9\n"
+        "{RUNS}a,s,Qwen3-32B,H100,2,8,1,not stated,,7200,1000,,64,307328,,\nb,s,MiniMax-M2.5,B200,2,1,2,,4,1024,1024,,,,9,9\n"
     );
     let (_folder, path) = written("runs.csv", &text);
     let outcomes = compare_all(read_bench_file(&path, "").unwrap(), &Profiles::default());
@@ -83,7 +83,9 @@ fn host_terms_are_found_again() {
     let mut profiles = Profiles::default();
     profiles.insert(Profile { host: truth, ..Profile::built_in(gpu).unwrap() });
     let rows: String = [(1, 500), (8, 500), (32, 500), (8, 4000), (64, 100)]
-        .map(|(users, input)| format!("a{users}_{input},s,Llama-3.1-8B,H100,1,1,1,{users},{input},50,{},,,1,1\n", users * 3))
+        .map(|(users, input)| {
+            format!("a{users}_{input},s,Llama-3.1-8B,H100,1,1,1,,{users},{input},50,{},,,1,1\n", users * 3)
+        })
         .concat();
     let (_folder, path) = written("runs.csv", &format!("{RUNS}{rows}"));
     let mut runs = read_bench_file(&path, "").unwrap();

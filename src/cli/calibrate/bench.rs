@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::cli::exit;
 use crate::catalog::Gpu;
+use crate::cli::exit;
 use crate::cost::Profile;
 use crate::validate::{BenchRun, fit_host, read_bench_file};
 
