@@ -1,5 +1,5 @@
-//! From timings to a law: every kernel variant from several starts, the best one kept; then the same
-//! again without a third of the shapes, to know what the law is worth on shapes it has not seen.
+//! From timings to a law. Each kernel variant is fitted three times without a third of the shapes; the
+//! variant that does best on shapes it has not seen is fitted to all rows from several starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use super::optimise::{Optimum, Problem};
 use crate::cost::law::{Law, Parameter};
 use crate::cost::{Fit, FitError};
 
-/// Starts of each variant: the parameters' own, and random ones.
-const NUM_STARTS: u64 = 3;
+/// Starts of the last fit: the parameters' own, and random ones.
+const NUM_STARTS: u64 = 6;
 /// Parts of the shapes that are held out in turn.
-const NUM_FOLDS: u64 = 3;
+const NUM_FOLDS: usize = 3;
 /// Significant digits of a fitted number.
 const DIGITS: i32 = 5;
 
@@ -31,24 +31,63 @@ where
         timings.iter().filter(|row| O::weight(&row.shape, row.format, row.gpu) > 0.0).collect();
     let first = rows.first()?;
     let variants = O::variants(first.gpu, first.format);
-    let tries: Vec<(usize, u64)> =
-        (0..variants.len()).flat_map(|variant| (0..NUM_STARTS).map(move |start| (variant, start))).collect();
-    let optima: Vec<(usize, Optimum)> = tries
-        .into_par_iter()
-        .map(|(index, start)| (index, solve::<O>(&rows, &variants[index], start)))
-        .collect();
-    // The first of equals, so that the order of work does not matter.
-    let (index, best) = optima.into_iter().min_by(|a, b| a.1.loss.total_cmp(&b.1.loss))?;
-    let variant = &variants[index];
+    let folds = folds::<O>(&rows);
+    let validated: Vec<(Vec<O::Law>, f64)> =
+        variants.par_iter().map(|variant| cross_validate::<O>(&rows, &folds, variant)).collect();
+    // The first of equals, here and below, so that the order of work does not matter.
+    let index = (0..variants.len()).min_by(|&a, &b| validated[a].1.total_cmp(&validated[b].1))?;
+    let (variant, (laws, _)) = (&variants[index], &validated[index]);
+    let optima: Vec<Optimum> =
+        (0..NUM_STARTS).into_par_iter().map(|start| solve::<O>(&rows, variant, start)).collect();
+    let best = optima.into_iter().min_by(|a, b| a.loss.total_cmp(&b.loss))?;
     let law = rounded_law(&with_free(variant, &best.values));
     Some(Fit {
         rows: rows.len(),
         fitted: variant.free.len(),
         fit_error: error_in_scope::<O>(rows.iter().map(|row| (*row, &law))),
-        held_out_error: held_out_error::<O>(&rows, variant),
+        held_out_error: error_in_scope::<O>(rows.iter().zip(&folds).map(|(row, fold)| (*row, &laws[*fold]))),
         valid: valid_range::<O>(&rows),
         law,
     })
+}
+
+/// The part that each row belongs to: parts of as many shapes, in an order that says nothing.
+fn folds<O: Operation>(rows: &[&Timing<O::Shape>]) -> Vec<usize> {
+    let key = |row: &Timing<O::Shape>| xxh3_64(O::key(&row.shape).as_bytes());
+    // With fewer shapes than parts nothing would be left to fit: then points are held out.
+    let point = |row: &Timing<O::Shape>| xxh3_64(format!("{:?}", O::quantities(&row.shape)).as_bytes());
+    let mut keys: Vec<u64> = rows.iter().map(|row| key(row)).collect();
+    if keys.iter().collect::<BTreeSet<_>>().len() < NUM_FOLDS {
+        keys = rows.iter().map(|row| point(row)).collect();
+    }
+    let ranks: BTreeSet<u64> = keys.iter().copied().collect();
+    let ranks: BTreeMap<u64, usize> = ranks.into_iter().zip(0..).collect();
+    keys.iter().map(|key| ranks[key] % NUM_FOLDS).collect()
+}
+
+/// For each part the law fitted to the others, and the mean log error of all rows by them; errors
+/// beyond a factor of e are all the same.
+fn cross_validate<O: Operation>(
+    rows: &[&Timing<O::Shape>],
+    folds: &[usize],
+    variant: &Variant<O::Law>,
+) -> (Vec<O::Law>, f64) {
+    let laws: Vec<O::Law> = (0..NUM_FOLDS)
+        .into_par_iter()
+        .map(|held_out| {
+            let fitted: Vec<_> =
+                rows.iter().zip(folds).filter(|(_, fold)| **fold != held_out).map(|(row, _)| *row).collect();
+            with_free(variant, &solve::<O>(&fitted, variant, 0).values)
+        })
+        .collect();
+    let (mut loss, mut total) = (0.0, 0.0);
+    for (row, fold) in rows.iter().zip(folds) {
+        let weight = O::weight(&row.shape, row.format, row.gpu);
+        let ratio = O::predict_us(&row.shape, row.format, row.gpu, &laws[*fold]) / row.time_us;
+        loss += weight * ratio.ln().abs().min(1.0);
+        total += weight;
+    }
+    (laws, loss / total)
 }
 
 fn solve<O: Operation>(rows: &[&Timing<O::Shape>], variant: &Variant<O::Law>, start: u64) -> Optimum {
@@ -101,27 +140,6 @@ fn with_free<L: Law>(variant: &Variant<L>, values: &[f64]) -> L {
         }
     }
     variant.law.with_values(&all)
-}
-
-/// Errors on each third of the shapes by laws fitted to the other two.
-fn held_out_error<O: Operation>(rows: &[&Timing<O::Shape>], variant: &Variant<O::Law>) -> FitError {
-    let keys: BTreeSet<String> = rows.iter().map(|row| O::key(&row.shape)).collect();
-    let fold = |row: &Timing<O::Shape>| {
-        let mut key = O::key(&row.shape);
-        // With fewer shapes than parts nothing would be left to fit: then points are held out.
-        if (keys.len() as u64) < NUM_FOLDS {
-            key = format!("{:?}", O::quantities(&row.shape));
-        }
-        xxh3_64(key.as_bytes()) % NUM_FOLDS
-    };
-    let laws: Vec<O::Law> = (0..NUM_FOLDS)
-        .into_par_iter()
-        .map(|held_out| {
-            let fitted: Vec<_> = rows.iter().copied().filter(|row| fold(row) != held_out).collect();
-            with_free(variant, &solve::<O>(&fitted, variant, 0).values)
-        })
-        .collect();
-    error_in_scope::<O>(rows.iter().map(|row| (*row, &laws[fold(row) as usize])))
 }
 
 /// The error over the rows in scope; over all where none is.

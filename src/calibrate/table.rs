@@ -306,7 +306,7 @@ mod tests {
             ("H100,gemm,float7,8,16,32,1\n", "table.csv:2: column 3 (`dtype`): there is no format `float7`"),
             ("H100,jpeg,fp8,8,16,32,1\n", "table.csv:2: column 2 (`op`): there is no operation `jpeg`"),
             ("H100,gemm,fp8,8,16\n", "table.csv:2: the row has 5 values, the header 7"),
-            ("H100,moe,fp8,8,16,32,1\n", "table.csv:1: the column `moe_tp` is missing"),
+            ("H100,moe,fp8,8,16,32,1\n", "table.csv:1: the column `hidden` is missing"),
             ("", "table.csv:1: the table has no rows"),
         ] {
             let error = read(&format!("{header}{rows}")).unwrap_err();

@@ -21,7 +21,7 @@ const PCIE_LENDERS: [&str; 4] = ["L40S", "RTX-PRO-6000", "RTX-4090", "H100-SXM"]
 #[derive(Clone, Debug)]
 pub struct CompleteProfile {
     own: Profile,
-    lenders: Vec<Profile>,
+    lenders: Vec<&'static Profile>,
 }
 
 impl CompleteProfile {
@@ -45,7 +45,7 @@ impl CompleteProfile {
     /// The first law that is there, with the GPU it was measured on.
     fn find<'a, T>(&'a self, law: impl Fn(&'a Profile) -> Option<T>) -> Option<(T, &'a str)> {
         std::iter::once(&self.own)
-            .chain(&self.lenders)
+            .chain(self.lenders.iter().copied())
             .find_map(|profile| law(profile).map(|law| (law, profile.gpu.as_str())))
     }
 
@@ -56,7 +56,7 @@ impl CompleteProfile {
         formats: &'static [Format],
         law: impl Fn(&'a Profile, Format) -> Option<T>,
     ) -> Option<(T, &'a str, Format)> {
-        std::iter::once(&self.own).chain(&self.lenders).find_map(|profile| {
+        std::iter::once(&self.own).chain(self.lenders.iter().copied()).find_map(|profile| {
             formats
                 .iter()
                 .find_map(|&format| law(profile, format).map(|law| (law, profile.gpu.as_str(), format)))

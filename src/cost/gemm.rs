@@ -175,7 +175,7 @@ mod tests {
 
     fn time_us(gpu: &str, (m, n, k): (u32, u32, u32), dtype: Dtype) -> f64 {
         let gpu = Gpu::find(gpu).unwrap();
-        let profile = CompleteProfile::new(Profile::built_in(gpu).unwrap(), gpu);
+        let profile = CompleteProfile::new(Profile::built_in(gpu).unwrap().clone(), gpu);
         Gemm::new(n, k, dtype, gpu, profile.gemm(dtype, gpu), L2::Cold).time_us(m)
     }
 

@@ -122,7 +122,7 @@ mod tests {
 
     fn cost(model: &str, gpu: &str, tp: u32) -> CostModel {
         let gpu = Gpu::find(gpu).unwrap();
-        let profile = Profile::built_in(gpu).unwrap();
+        let profile = Profile::built_in(gpu).unwrap().clone();
         CostModel::Roofline(Box::new(Roofline::new(&Model::find(model).unwrap(), gpu, tp, profile)))
     }
 
@@ -253,7 +253,7 @@ mod tests {
     fn caveats_name_what_was_not_measured() {
         let gpu = Gpu::find("A100").unwrap();
         let model = Model::find("Llama-3.1-8B").unwrap().with_weight_dtype(Dtype::Fp8);
-        let roofline = Roofline::new(&model, gpu, 1, Profile::built_in(gpu).unwrap());
+        let roofline = Roofline::new(&model, gpu, 1, Profile::built_in(gpu).unwrap().clone());
         assert!(
             roofline
                 .caveats()

@@ -276,7 +276,7 @@ fn check_workload(
 
 /// The GPU's profile. Constants have bounds that keep the sum of all steps within 64 bits.
 fn check_cost(typed: &Typed, cost: Option<&CostSection>, gpu: &Gpu) -> Result<Profile, ScenarioError> {
-    let built_in = Profile::built_in(gpu).map_err(|error| typed.wrong_as("gpu", &error.to_string()));
+    let built_in = Profile::built_in(gpu).cloned().map_err(|error| typed.wrong_as("gpu", &error.to_string()));
     let constant = match cost {
         None => return built_in,
         Some(CostSection::Profile(file)) => return read_profile(typed, file),

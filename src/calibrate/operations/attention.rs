@@ -104,8 +104,8 @@ impl Operation for DecodeOperation {
 
     fn weight(shape: &DecodeShape, format: Format, gpu: &Gpu) -> f64 {
         let heads = &shape.heads;
-        let usual = if Self::is_in_scope(shape, format, gpu) { 1.0 } else { 0.1 };
-        let scope = if heads.is_usual() { usual } else { 0.03 };
+        let usual = if Self::is_in_scope(shape, format, gpu) { 1.0 } else { 0.05 };
+        let scope = if heads.is_usual() { usual } else { 0.02 };
         // Heads of 512 run in another kernel, 10 to 60 times slower.
         let scope = if heads.head_dim > 256 { 0.0 } else { scope };
         if Self::is_serving(shape) { 2.0 * scope } else { scope }
@@ -153,6 +153,16 @@ impl Operation for PrefillOperation {
             "l2_speedup",
             "l2_share",
         ];
+        // What few head counts can tell.
+        let lean: &[&str] = &[
+            "t0_us",
+            "compute_efficiency",
+            "memory_efficiency",
+            "tile_us",
+            "pad_tokens",
+            "memory_p",
+            "wave_share",
+        ];
         let kernels = [
             (64, Packing::OneQuery),
             (128, Packing::OneQuery),
@@ -161,7 +171,7 @@ impl Operation for PrefillOperation {
         ];
         let variant = |(tile_rows, packing)| {
             let law = PrefillAttentionLaw::neutral(tile_rows, packing);
-            [long, warm].map(|free| Variant { law, free })
+            [long, warm, lean].map(|free| Variant { law, free })
         };
         kernels.into_iter().flat_map(variant).collect()
     }

@@ -69,7 +69,7 @@ pub(super) fn show(arguments: &ShowArguments) -> Result<u8, Box<dyn Error>> {
 fn find_profile(name: &str) -> Result<Profile, Box<dyn Error>> {
     let path = Path::new(name);
     if !is_yaml(path) {
-        return Ok(Profile::built_in(Gpu::find(name)?)?);
+        return Ok(Profile::built_in(Gpu::find(name)?)?.clone());
     }
     let text = std::fs::read_to_string(path)
         .map_err(|source| CalibrateError::Read { path: path.to_owned(), source })?;
