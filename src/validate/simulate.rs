@@ -38,7 +38,7 @@ impl Profiles {
     pub fn get(&self, gpu: &Gpu) -> Result<Profile, BenchError> {
         match self.0.get(gpu.name) {
             Some(profile) => Ok(profile.clone()),
-            None => Ok(Profile::built_in(gpu)?),
+            None => Ok(Profile::built_in(gpu)?.clone()),
         }
     }
 }

@@ -81,7 +81,7 @@ fn host_terms_are_found_again() {
     let gpu = Gpu::find("H100").unwrap();
     let truth = HostLaw { gpu_scale: 1.1, frontend_us: 12_000.0, ..HostLaw::default() };
     let mut profiles = Profiles::default();
-    profiles.insert(Profile { host: truth, ..Profile::built_in(gpu).unwrap() });
+    profiles.insert(Profile { host: truth, ..Profile::built_in(gpu).unwrap().clone() });
     let rows: String = [(1, 500), (8, 500), (32, 500), (8, 4000), (64, 100)]
         .map(|(users, input)| {
             format!("a{users}_{input},s,Llama-3.1-8B,H100,1,1,1,,{users},{input},50,{},,,1,1\n", users * 3)
@@ -93,7 +93,7 @@ fn host_terms_are_found_again() {
         let run = runs.iter_mut().find(|run| run.id == outcome.run.id).unwrap();
         run.measured = outcome.predicted;
     }
-    let fit = fit_host(&runs, &Profile::built_in(gpu).unwrap()).unwrap();
+    let fit = fit_host(&runs, Profile::built_in(gpu).unwrap()).unwrap();
     assert!(fit.after_percent < 1.0 && fit.after_percent < fit.before_percent, "{fit:?}");
     assert!((fit.host.gpu_scale / 1.1 - 1.0).abs() < 0.03, "{fit:?}");
     assert!((fit.host.frontend_us / 12_000.0 - 1.0).abs() < 0.3, "{fit:?}");

@@ -48,7 +48,7 @@ pub(super) fn bench(arguments: &BenchArguments) -> Result<u8, Box<dyn Error>> {
     });
     let mut profile = match &arguments.profile {
         Some(path) => read_profile(path)?,
-        None => Profile::built_in(gpu)?,
+        None => Profile::built_in(gpu)?.clone(),
     };
     let fit = fit_host(&runs, &profile)?;
     profile.host = fit.host;
