@@ -46,4 +46,6 @@ pub mod calibrate;
 
 pub mod conformance;
 
+pub mod validate;
+
 pub mod cli;

@@ -12,7 +12,7 @@ const GIGA: f64 = 1e9;
 const PCIE_4_X16: f64 = 32.0 * GIGA;
 const PCIE_5_X16: f64 = 64.0 * GIGA;
 
-pub(super) static GPUS: [Gpu; 7] = [
+pub(super) static GPUS: [Gpu; 8] = [
     // NVIDIA A100 Tensor Core GPU datasheet (80 GB SXM) and Ampere architecture whitepaper (L2, SMs).
     Gpu {
         name: "A100-80G",
@@ -76,6 +76,23 @@ pub(super) static GPUS: [Gpu; 7] = [
         l2_bytes: 126 * MIB,
         nvlink_bytes_per_s: Some(900.0 * GIGA),
         pcie_bytes_per_s: PCIE_5_X16,
+    },
+    // NVIDIA DGX B300 and HGX B300 datasheets (per GPU, dense); 8-bit and 16-bit rates are the B200's.
+    Gpu {
+        name: "B300",
+        aliases: &["B300-SXM", "B300-288GB", "NVIDIA B300", "NVIDIA B300 SXM6 AC"],
+        compute_capability: 103,
+        memory_bytes: 275_040 * MIB,
+        hbm_bytes_per_s: 8000.0 * GIGA,
+        bf16_flops: 2250.0 * TERA,
+        fp8_flops: Some(4500.0 * TERA),
+        fp4_flops: Some(14_000.0 * TERA),
+        // The tensor cores of this chip keep 8-bit integers at a small fraction of the B200's rate.
+        int8_flops: Some(150.0 * TERA),
+        num_sms: 148,
+        l2_bytes: 126 * MIB,
+        nvlink_bytes_per_s: Some(900.0 * GIGA),
+        pcie_bytes_per_s: 2.0 * PCIE_5_X16,
     },
     // NVIDIA L40S datasheet and Ada architecture whitepaper (L2, SMs).
     Gpu {

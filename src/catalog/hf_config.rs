@@ -21,7 +21,7 @@ pub enum HfConfigError {
 }
 
 /// The architectures whose geometry is known.
-const MODEL_TYPES: [&str; 10] = [
+const MODEL_TYPES: [&str; 12] = [
     "llama",
     "mistral",
     "mixtral",
@@ -31,6 +31,8 @@ const MODEL_TYPES: [&str; 10] = [
     "gpt_oss",
     "deepseek_v2",
     "deepseek_v3",
+    "kimi_k2",
+    "minimax_m2",
     "gemma3_text",
 ];
 
@@ -100,7 +102,7 @@ pub fn parse_hf_config(name: &str, text: &str) -> Result<Model, HfConfigError> {
         // Qwen2 has the bias in its code, not in its configuration.
         qkv_bias: attention_bias || model_type == "qwen2",
         o_bias: attention_bias,
-        qk_norm: matches!(model_type, "qwen3" | "qwen3_moe" | "gemma3_text"),
+        qk_norm: matches!(model_type, "qwen3" | "qwen3_moe" | "gemma3_text" | "minimax_m2"),
         attention_sinks: model_type == "gpt_oss",
         weight_dtype: quantization.linear,
         activation_dtype: Dtype::Bf16,
@@ -118,9 +120,9 @@ fn read_moe(
     expert_dtype: Dtype,
 ) -> Result<Option<Moe>, HfConfigError> {
     let (experts, inter) = match model_type {
-        "mixtral" | "gpt_oss" => ("num_local_experts", "intermediate_size"),
+        "mixtral" | "gpt_oss" | "minimax_m2" => ("num_local_experts", "intermediate_size"),
         "qwen3_moe" => ("num_experts", "moe_intermediate_size"),
-        "deepseek_v2" | "deepseek_v3" => ("n_routed_experts", "moe_intermediate_size"),
+        "deepseek_v2" | "deepseek_v3" | "kimi_k2" => ("n_routed_experts", "moe_intermediate_size"),
         _ => return Ok(None),
     };
     let gpt_oss = model_type == "gpt_oss";
@@ -142,14 +144,14 @@ fn read_moe(
         num_shared_experts: fields.count("n_shared_experts", MAX_SHARED_EXPERTS)?,
         num_dense_layers,
         expert_bias: gpt_oss,
-        // DeepSeek-V3 keeps one correction per expert for its balanced routing.
-        router_bias: gpt_oss || model_type == "deepseek_v3",
+        // DeepSeek-V3 and its kin keep one correction per expert for their balanced routing.
+        router_bias: gpt_oss || matches!(model_type, "deepseek_v3" | "kimi_k2" | "minimax_m2"),
         expert_dtype,
     }))
 }
 
 fn read_mla(fields: &Fields<'_>, model_type: &str) -> Result<Option<Mla>, HfConfigError> {
-    if !matches!(model_type, "deepseek_v2" | "deepseek_v3") {
+    if !matches!(model_type, "deepseek_v2" | "deepseek_v3" | "kimi_k2") {
         return Ok(None);
     }
     Ok(Some(Mla {
@@ -224,8 +226,11 @@ impl Quantization {
                 return Err(config.invalid("quantization_config.quant_method", &other.into(), expected));
             }
         };
-        // gpt-oss quantises its experts alone.
-        let linear = if model_type == "gpt_oss" { Dtype::Bf16 } else { dtype };
+        // gpt-oss quantises its experts alone; others may list attention among what stays as it is.
+        let ignored = config.array("ignore")?.unwrap_or_default();
+        let ignores_attention =
+            ignored.iter().any(|name| name.as_str().is_some_and(|name| name.contains("self_attn")));
+        let linear = if model_type == "gpt_oss" || ignores_attention { Dtype::Bf16 } else { dtype };
         Ok(Self { linear, experts: dtype })
     }
 }

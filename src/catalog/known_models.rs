@@ -8,7 +8,7 @@ pub(super) struct KnownModel {
 }
 
 /// The geometry of an instruction-tuned model is that of its base model.
-static MODELS: [KnownModel; 9] = [
+static MODELS: [KnownModel; 12] = [
     KnownModel {
         name: "Llama-3-8B",
         aliases: &["Meta-Llama-3-8B", "Meta-Llama-3-8B-Instruct", "Llama-3-8B-Instruct"],
@@ -16,7 +16,12 @@ static MODELS: [KnownModel; 9] = [
     },
     KnownModel {
         name: "Llama-3.1-8B",
-        aliases: &["Llama-3.1-8B-Instruct", "Meta-Llama-3.1-8B", "Meta-Llama-3.1-8B-Instruct"],
+        aliases: &[
+            "Llama-3.1-8B-Instruct",
+            "Llama-3.1-8B-Instruct-FP8",
+            "Meta-Llama-3.1-8B",
+            "Meta-Llama-3.1-8B-Instruct",
+        ],
         config: include_str!("models/llama-3.1-8b.json"),
     },
     KnownModel {
@@ -46,6 +51,23 @@ static MODELS: [KnownModel; 9] = [
         name: "DeepSeek-V3",
         aliases: &["DeepSeek-V3-Base", "DeepSeek-V3-0324", "DeepSeek-R1", "DeepSeek-R1-0528"],
         config: include_str!("models/deepseek-v3.json"),
+    },
+    KnownModel {
+        name: "Qwen3-235B-A22B",
+        aliases: &["Qwen3-235B-A22B-FP8"],
+        config: include_str!("models/qwen3-235b-a22b.json"),
+    },
+    KnownModel {
+        name: "MiniMax-M2",
+        // Later versions changed the weights, not the geometry.
+        aliases: &["MiniMax-M2.1", "MiniMax-M2.5"],
+        config: include_str!("models/minimax-m2.json"),
+    },
+    KnownModel {
+        // The language model alone.
+        name: "Kimi-K2.5",
+        aliases: &["Kimi-K2", "Kimi-K2-Thinking"],
+        config: include_str!("models/kimi-k2.5.json"),
     },
 ];
 

@@ -90,9 +90,13 @@ impl Model {
     }
 
     /// The same model with its linear layers and experts quantised to `dtype`. Embeddings, LM head
-    /// and norms stay as they are, as in the usual checkpoints.
+    /// and norms stay as they are, as in the usual checkpoints; so do the linear layers of a model
+    /// that is published with quantised experts alone.
     pub fn with_weight_dtype(mut self, dtype: Dtype) -> Self {
-        self.weight_dtype = dtype;
+        let experts_alone = self.moe.as_ref().is_some_and(|moe| moe.expert_dtype != self.weight_dtype);
+        if !experts_alone {
+            self.weight_dtype = dtype;
+        }
         if let Some(moe) = &mut self.moe {
             moe.expert_dtype = dtype;
         }

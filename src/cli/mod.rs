@@ -9,6 +9,7 @@ mod progress;
 mod run;
 mod sweep;
 mod trace;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -31,6 +32,7 @@ enum Command {
     Conform(conform::ConformArguments),
     Trace(trace::TraceArguments),
     Calibrate(calibrate::CalibrateArguments),
+    Validate(validate::ValidateArguments),
 }
 
 /// Runs the command that was typed.
@@ -52,6 +54,7 @@ pub fn main() -> ExitCode {
         Command::Conform(arguments) => conform::conform(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
         Command::Calibrate(arguments) => calibrate::calibrate(&arguments),
+        Command::Validate(arguments) => validate::validate(&arguments),
     };
     match result {
         Ok(code) => ExitCode::from(code),

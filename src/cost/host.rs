@@ -1,21 +1,48 @@
 //! What a step costs beside its kernels.
+//!
+//! On the GPU the kernels of a step take `gpu_scale` times what each takes alone, and
+//! `prefill_scale` times in steps of so many tokens that arithmetic limits them and clocks drop.
+//! Expert layers take `moe_scale` times that (served tokens choose other experts than a benchmark's)
+//! and collectives `comms_scale` times (a server fuses them with the norms beside them). Each layer adds `gpu_layer_us` of gaps between kernels, and between two steps the GPU waits
+//! `gpu_step_us` for inputs, launch and sampled tokens. On the CPU a step takes `host_step_us` and
+//! `host_request_us` for each of its requests; asynchronous scheduling hides that behind the GPU.
+//! In front of the engine a request takes `frontend_us`, `frontend_token_us` for each token of its
+//! prompt and `frontend_user_us` for each user whose tokens the front end streams: HTTP,
+//! tokenising, messages between processes, detokenising.
 
 use super::law::law;
 
 law! {
-    /// Step overhead. No kernel table holds it, so what is built in was set on other runs: the first
-    /// two numbers on recorded vLLM 0.19 servings on RTX PRO 6000 and RTX 4090, the last two are
-    /// those that BLIS fitted to vLLM 0.15.1 on H100.
+    /// Step overhead, which no kernel table holds. What a profile does not say is about what
+    /// `kvsim calibrate bench` found on the GPUs with end-to-end results; the two host terms, which
+    /// those hide behind the GPU, are those that BLIS fitted to vLLM 0.15.1 on H100.
+    #[serde(default)]
     pub struct HostLaw[] {
         /// All kernels together against the sum of each alone.
-        gpu_scale = 1.04 in [0.5, 3.0] else 1.04,
+        gpu_scale = 1.0 in [0.5, 3.0] else 1.0,
+        /// The same in steps of many tokens.
+        prefill_scale = 1.08 in [0.5, 3.0] else 1.08,
+        /// Expert layers against the other kernels.
+        moe_scale = 1.0 in [0.2, 3.0] else 1.0,
+        /// Collectives against the other kernels.
+        comms_scale = 1.0 in [0.2, 3.0] else 1.0,
         /// GPU time between the kernels of two steps: input copies, launch, sampled tokens.
         gpu_step_us = 200.0 in [0.0, 100000.0] else 200.0,
+        /// Gaps between the kernels of one layer.
+        gpu_layer_us = 0.5 in [0.0, 1000.0] else 0.5,
         /// Scheduling and bookkeeping, which asynchronous scheduling hides.
         host_step_us = 126.0 in [0.0, 100000.0] else 126.0,
         host_request_us = 4.4 in [0.0, 10000.0] else 4.4,
+        /// From the client to the engine's queue and back, for a client on the other side of HTTP.
+        frontend_us = 8500.0 in [0.0, 1000000.0] else 8500.0,
+        frontend_token_us = 1.0 in [0.0, 1000.0] else 1.0,
+        frontend_user_us = 200.0 in [0.0, 100000.0] else 200.0,
     }
 }
+
+/// Half of the way from one scale to the other: about where bf16 products become bound by
+/// arithmetic on datacentre GPUs.
+const PREFILL_TOKENS: f64 = 512.0;
 
 impl Default for HostLaw {
     fn default() -> Self {
@@ -23,9 +50,18 @@ impl Default for HostLaw {
     }
 }
 
+impl HostLaw {
+    /// What a client waits for beside the engine, of `num_users` at the same time.
+    pub fn frontend_ns(&self, num_prompt_tokens: u32, num_users: u32) -> u64 {
+        let tokens = self.frontend_token_us * f64::from(num_prompt_tokens);
+        to_ns(self.frontend_us + tokens + self.frontend_user_us * f64::from(num_users))
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Host {
     law: HostLaw,
+    num_layers: f64,
 }
 
 /// Microseconds to the nearest nanosecond.
@@ -33,19 +69,36 @@ pub(super) fn to_ns(time_us: f64) -> u64 {
     (time_us * 1e3).round() as u64
 }
 
+/// What takes how much longer within a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernels {
+    Experts,
+    Collectives,
+    Others,
+}
+
 impl Host {
-    pub fn new(law: HostLaw) -> Self {
-        Self { law }
+    pub fn new(law: HostLaw, num_layers: u32) -> Self {
+        Self { law, num_layers: f64::from(num_layers) }
     }
 
-    /// Kernel time as it is within a step: neighbours compete for clocks and bandwidth.
-    pub fn kernels_ns(&self, time_us: f64) -> u64 {
-        to_ns(time_us * self.law.gpu_scale)
+    /// Kernel time as it is within a step of so many tokens: neighbours compete for clocks and
+    /// bandwidth.
+    pub fn kernels_ns(&self, kernels: Kernels, time_us: f64, num_tokens: u32) -> u64 {
+        let tokens = f64::from(num_tokens);
+        let share = tokens / (tokens + PREFILL_TOKENS);
+        let scale = self.law.gpu_scale + (self.law.prefill_scale - self.law.gpu_scale) * share;
+        let own = match kernels {
+            Kernels::Experts => self.law.moe_scale,
+            Kernels::Collectives => self.law.comms_scale,
+            Kernels::Others => 1.0,
+        };
+        to_ns(time_us * scale * own)
     }
 
     /// GPU time of a step outside kernels.
     pub fn gpu_step_ns(&self) -> u64 {
-        to_ns(self.law.gpu_step_us)
+        to_ns(self.law.gpu_step_us + self.law.gpu_layer_us * self.num_layers)
     }
 
     /// Scheduling, input preparation and output handling on the CPU.

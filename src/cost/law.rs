@@ -32,9 +32,9 @@ macro_rules! law {
                $field:ident = $start:literal in [$low:literal, $high:literal] else $neutral:literal, )*
         }
     ) => {
-        $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
+        $(#[$meta])*
         pub struct $Name {
             $( pub $kernel: $Kernel, )*
             $( $(#[$field_meta])* pub $field: f64, )*

@@ -3,7 +3,7 @@
 use crate::catalog::{Gpu, Model};
 
 use super::attention::Attention;
-use super::host::Host;
+use super::host::{Host, Kernels};
 use super::layers::{KernelTimes, Layers};
 use super::memo::Memo;
 use super::{CompleteProfile, Profile, StepBreakdown, StepShape, StepTime};
@@ -42,7 +42,7 @@ impl Roofline {
         Self {
             layers: Layers::new(model, gpu, tp, &profile),
             attention: Attention::new(model, gpu, tp, &profile),
-            host: Host::new(*profile.host()),
+            host: Host::new(*profile.host(), model.num_hidden_layers),
             max_num_tokens,
             max_context_tokens,
             caveats,
@@ -58,27 +58,31 @@ impl Roofline {
 
     pub(super) fn step_time(&mut self, shape: &StepShape, num_tokens: u32) -> StepTime {
         let (layers, host) = (&self.layers, &self.host);
-        let mut gpu_ns =
-            self.layers_ns.get(num_tokens, || parts_ns(layers.time_us(num_tokens), host).iter().sum());
-        gpu_ns += host.kernels_ns(self.attention.time_us(shape)) + host.gpu_step_ns();
+        let mut gpu_ns = self
+            .layers_ns
+            .get(num_tokens, || parts_ns(layers.time_us(num_tokens), host, num_tokens).iter().sum());
+        gpu_ns +=
+            host.kernels_ns(Kernels::Others, self.attention.time_us(shape), num_tokens) + host.gpu_step_ns();
         if shape.num_sampled > 0 {
             let sampled = shape.num_sampled;
-            gpu_ns +=
-                self.sampling_ns.get(sampled, || parts_ns(layers.sampling_us(sampled), host).iter().sum());
+            gpu_ns += self
+                .sampling_ns
+                .get(sampled, || parts_ns(layers.sampling_us(sampled), host, sampled).iter().sum());
         }
         StepTime { gpu_ns, host_ns: host.host_ns(shape.num_requests()) }
     }
 
     pub(super) fn breakdown(&self, shape: &StepShape, num_tokens: u32) -> StepBreakdown {
-        let mut parts = parts_ns(self.layers.time_us(num_tokens), &self.host);
+        let mut parts = parts_ns(self.layers.time_us(num_tokens), &self.host, num_tokens);
         if shape.num_sampled > 0 {
-            let sampling = parts_ns(self.layers.sampling_us(shape.num_sampled), &self.host);
+            let sampled = shape.num_sampled;
+            let sampling = parts_ns(self.layers.sampling_us(sampled), &self.host, sampled);
             parts.iter_mut().zip(sampling).for_each(|(part, more)| *part += more);
         }
         let [gemm_ns, moe_ns, comms_ns, other_ns] = parts;
         StepBreakdown {
             gemm_ns,
-            attention_ns: self.host.kernels_ns(self.attention.time_us(shape)),
+            attention_ns: self.host.kernels_ns(Kernels::Others, self.attention.time_us(shape), num_tokens),
             moe_ns,
             comms_ns,
             other_ns: other_ns + self.host.gpu_step_ns(),
@@ -100,8 +104,14 @@ impl Roofline {
 }
 
 /// GEMM, MoE, communication and other, each rounded, so that a breakdown sums to the step exactly.
-fn parts_ns(times: KernelTimes, host: &Host) -> [u64; 4] {
-    [times.gemm_us, times.moe_us, times.comms_us, times.other_us].map(|time_us| host.kernels_ns(time_us))
+fn parts_ns(times: KernelTimes, host: &Host, num_tokens: u32) -> [u64; 4] {
+    [
+        (Kernels::Others, times.gemm_us),
+        (Kernels::Experts, times.moe_us),
+        (Kernels::Collectives, times.comms_us),
+        (Kernels::Others, times.other_us),
+    ]
+    .map(|(kernels, time_us)| host.kernels_ns(kernels, time_us, num_tokens))
 }
 
 #[cfg(test)]

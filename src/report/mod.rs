@@ -23,6 +23,7 @@ mod timeseries;
 pub use error::ReportError;
 pub use manifest::TraceInfo;
 pub use metric_names::{HEADLINES, metric_names, number_at};
+pub use percentiles::LatencyMs;
 pub use run_figures::RunFigures;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;

@@ -154,6 +154,31 @@ impl Scenario {
     /// # Errors
     /// As [`Self::build`].
     pub fn build_sharing(&self, traces: &SharedTraces) -> Result<Simulation, ScenarioError> {
+        let cost = match &self.file.cost {
+            Some(CostSection::Constant(constant)) => CostModel::Constant(ConstantCost {
+                step_ns: constant.step_ns,
+                per_token_ns: constant.per_token_ns,
+            }),
+            Some(CostSection::Profile(_)) | None => self.cost_with(self.profile.clone()),
+        };
+        self.build_with(self.workload_sharing(traces)?, cost)
+    }
+
+    /// The cost of the scenario's model with a profile of its GPU.
+    pub fn cost_with(&self, profile: Profile) -> CostModel {
+        let tp = self.file.engine.tensor_parallel_size;
+        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, profile)))
+    }
+
+    /// The same server with another load and clock.
+    ///
+    /// # Errors
+    /// Settings that the scheduler refuses.
+    pub fn build_with(
+        &self,
+        workload: Box<dyn Workload>,
+        cost: CostModel,
+    ) -> Result<Simulation, ScenarioError> {
         let seed = self.seed();
         let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
         let transfers = self.file.engine.kv_transfer_config.as_ref().map(|config| self.transfers(config));
@@ -164,17 +189,6 @@ impl Scenario {
         let hasher = is_hashed.then(|| self.hasher(hash_block_size));
         let scheduler = Scheduler::new(self.engine.clone(), hasher, connector)
             .map_err(|error| self.typed.wrong_as(&format!("engine.{}", error.field), &error.to_string()))?;
-        let cost = match &self.file.cost {
-            Some(CostSection::Constant(constant)) => CostModel::Constant(ConstantCost {
-                step_ns: constant.step_ns,
-                per_token_ns: constant.per_token_ns,
-            }),
-            Some(CostSection::Profile(_)) | None => {
-                let tp = self.file.engine.tensor_parallel_size;
-                let profile = self.profile.clone();
-                CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, profile)))
-            }
-        };
         let drafts = self
             .file
             .engine
@@ -188,7 +202,7 @@ impl Scenario {
                 reset_external: action.reset_prefix_cache.reset_external,
             },
         });
-        Ok(Simulation::new(self.workload_sharing(traces)?, replica, actions.collect()))
+        Ok(Simulation::new(workload, replica, actions.collect()))
     }
 
     /// Digests only where somebody sees them: in KV events.

@@ -1,5 +1,6 @@
 //! `kvsim calibrate`: measured kernel timings to a profile, and what a profile is worth.
 
+pub(super) mod bench;
 mod output;
 mod show;
 mod table;
@@ -22,12 +23,14 @@ pub(super) struct CalibrateArguments {
 #[derive(Debug, Subcommand)]
 enum CalibrateCommand {
     Table(table::TableArguments),
+    Bench(bench::BenchArguments),
     Show(show::ShowArguments),
 }
 
 pub(super) fn calibrate(arguments: &CalibrateArguments) -> Result<u8, Box<dyn Error>> {
     match &arguments.command {
         CalibrateCommand::Table(arguments) => table::table(arguments),
+        CalibrateCommand::Bench(arguments) => bench::bench(arguments),
         CalibrateCommand::Show(arguments) => show::show(arguments),
     }
 }

@@ -1,0 +1,57 @@
+//! `kvsim validate`: simulates measured runs and compares.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::calibrate::bench::read_profile;
+use super::exit;
+use crate::validate::{
+    Profiles, compare_all, read_bench_file, summarise, terminal_table, write_csv, write_json, write_page,
+};
+
+/// Compare simulations with measured runs of real servers
+#[derive(Debug, Args)]
+pub(super) struct ValidateArguments {
+    /// A table of runs, a log of requests, JSON of `vllm bench serve`, or a folder that holds runs.csv
+    runs: PathBuf,
+    /// Profile of a GPU, instead of the built-in ones; may be given again
+    #[arg(long, value_name = "FILE")]
+    profile: Vec<PathBuf>,
+    /// Only runs whose id, source, GPU, model, tpN, vVERSION and format hold this text; may be given again
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// The report's folder
+    #[arg(long, value_name = "DIR", default_value = "reports/validation")]
+    out: PathBuf,
+}
+
+pub(super) fn validate(arguments: &ValidateArguments) -> Result<u8, Box<dyn Error>> {
+    let mut profiles = Profiles::default();
+    for path in &arguments.profile {
+        profiles.insert(read_profile(path)?);
+    }
+    let table =
+        if arguments.runs.is_dir() { arguments.runs.join("runs.csv") } else { arguments.runs.clone() };
+    let mut runs = read_bench_file(&table, "")?;
+    runs.retain(|run| arguments.only.iter().all(|text| run.label().contains(text.as_str())));
+    let outcomes = compare_all(runs, &profiles);
+    std::fs::create_dir_all(&arguments.out)?;
+    write_csv(&arguments.out.join("runs.csv"), &outcomes)?;
+    let groups = summarise(&outcomes);
+    write_json(&arguments.out.join("summary.json"), &outcomes, &groups)?;
+    write_page(&arguments.out, &outcomes, &groups)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", terminal_table(&groups))?;
+    let left_out = outcomes.iter().filter(|outcome| outcome.left_out.is_some()).count();
+    let page = arguments.out.join("index.html");
+    writeln!(
+        out,
+        "{} runs, of which {left_out} could not be simulated; report: {}",
+        outcomes.len(),
+        page.display()
+    )?;
+    Ok(exit::OK)
+}

@@ -1,0 +1,94 @@
+//! A run of a real server: how it was set up, what it was asked, and what was measured.
+
+use std::collections::BTreeMap;
+
+use super::Metric;
+use crate::cost::Format;
+use crate::prompt::TokenRuns;
+use crate::units::SimTime;
+
+/// A run, or one stage of a load.
+#[derive(Clone, Debug)]
+pub struct BenchRun {
+    pub id: String,
+    /// Where it was published.
+    pub source: String,
+    pub settings: Settings,
+    /// Why it cannot be simulated, or what it was asked.
+    pub load: Result<Load, String>,
+    pub measured: BTreeMap<Metric, f64>,
+}
+
+/// The server. `None` is not published, and takes what vLLM would choose.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub model: String,
+    pub gpu: String,
+    pub tensor_parallel_size: u32,
+    pub engine_version: String,
+    pub weight_dtype: Option<String>,
+    pub kv_cache_dtype: Option<String>,
+    pub max_model_len: Option<u32>,
+    pub max_num_seqs: Option<u32>,
+    pub max_num_batched_tokens: Option<u32>,
+    pub block_size: Option<u32>,
+    pub gpu_memory_utilization: Option<f64>,
+    pub num_gpu_blocks: Option<u32>,
+    pub enable_prefix_caching: Option<bool>,
+    /// The kernels that the experts were told to use, where that is not vLLM's choice.
+    pub moe_format: Option<Format>,
+    /// Requests come over HTTP; else from the server's own process.
+    pub is_remote: bool,
+}
+
+/// What the server was asked.
+#[derive(Clone, Debug)]
+pub enum Load {
+    /// Every request, at the time at which it was sent.
+    Recorded(Vec<RecordedRequest>),
+    ClosedLoop(ClosedLoopLoad),
+}
+
+#[derive(Clone, Debug)]
+pub struct RecordedRequest {
+    pub at: SimTime,
+    pub prompt: TokenRuns,
+    pub num_output_tokens: u32,
+}
+
+/// Random prompts; whoever has an answer sends the next request at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClosedLoopLoad {
+    pub concurrency: u32,
+    pub num_requests: u32,
+    pub input_tokens: u32,
+    pub output_tokens: u32,
+    /// Lengths are uniform between this share of the two above and the whole.
+    pub range_ratio: f64,
+}
+
+impl BenchRun {
+    /// Everything that names it, in one line to search in.
+    pub fn label(&self) -> String {
+        let settings = &self.settings;
+        format!(
+            "{} {} {} {} tp{} v{} {}",
+            self.id,
+            self.source,
+            settings.gpu,
+            settings.model,
+            settings.tensor_parallel_size,
+            settings.engine_version,
+            settings.weight_dtype.as_deref().unwrap_or("bf16")
+        )
+    }
+}
+
+impl Settings {
+    /// `(0, 19)` of `0.19.0`, if the version is known.
+    pub fn version(&self) -> Option<(u32, u32)> {
+        let mut parts = self.engine_version.split('.');
+        let number = |part: Option<&str>| part.and_then(|part| part.parse().ok());
+        number(parts.next()).zip(number(parts.next()))
+    }
+}

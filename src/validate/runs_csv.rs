@@ -1,0 +1,132 @@
+//! A table of runs, one a row, in the columns of the tables that collect published results.
+//!
+//! A row whose log of requests lies beside the table, as `requests/RUN_ID.csv`, is read from that
+//! log: single requests tell more than their means.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::bench_run::{ClosedLoopLoad, Settings};
+use super::csv_rows::{CsvRows, Row};
+use super::requests_csv::read_requests_csv;
+use super::{BenchError, BenchRun, Load, Metric, published};
+
+/// Requests for each user where a table does not say: `--num-prompts $((CONC * 10))`.
+const REQUESTS_PER_USER: u32 = 10;
+
+/// Reads a table of runs.
+///
+/// # Errors
+/// The first cell that is not understood.
+pub fn read_runs_csv(path: &Path) -> Result<Vec<BenchRun>, BenchError> {
+    let mut rows = CsvRows::open(path, &["run_id", "source", "model", "gpu", "tp"])?;
+    let mut runs = Vec::new();
+    while let Some(row) = rows.next_row()? {
+        runs.push(read_run(&row, path)?);
+    }
+    Ok(runs)
+}
+
+fn read_run(row: &Row<'_>, path: &Path) -> Result<BenchRun, BenchError> {
+    let id = row.text("run_id").to_owned();
+    let source = row.text("source").to_owned();
+    let mut settings = read_settings(row)?;
+    let log = path.with_file_name("requests").join(format!("{id}.csv"));
+    let mut measured = read_measured(row)?;
+    if log.is_file() {
+        settings.is_remote = false;
+        let mut run = read_requests_csv(&log, &id, &source, settings)?;
+        if let Some(&blocks) = measured.get(&Metric::NumGpuBlocks) {
+            run.measured.insert(Metric::NumGpuBlocks, blocks);
+        }
+        return Ok(run);
+    }
+    let load = read_load(row, &mut settings)?;
+    if load.is_err() {
+        // What cannot be simulated is compared by nothing but its blocks.
+        measured.retain(|&metric, _| metric == Metric::NumGpuBlocks);
+    }
+    Ok(BenchRun { id, source, settings, load, measured })
+}
+
+fn read_settings(row: &Row<'_>) -> Result<Settings, BenchError> {
+    const COUNT: &str = "a whole number";
+    let text = |column: &str| Some(row.text(column).to_owned()).filter(|text| !text.is_empty());
+    Ok(Settings {
+        model: row.text("model").to_owned(),
+        gpu: row.text("gpu").to_owned(),
+        tensor_parallel_size: row.needed("tp", row.get("tp", COUNT)?, COUNT)?,
+        engine_version: row.text("engine_version").to_owned(),
+        weight_dtype: text("weight_dtype"),
+        kv_cache_dtype: text("kv_dtype").filter(|dtype| !dtype.starts_with("auto")),
+        max_model_len: row.get("max_model_len", COUNT)?,
+        max_num_seqs: row.get("max_num_seqs", COUNT)?,
+        max_num_batched_tokens: row.get("max_num_batched_tokens", COUNT)?,
+        block_size: row.get("block_size", COUNT)?,
+        gpu_memory_utilization: row.number("gpu_memory_utilization")?,
+        num_gpu_blocks: row.get("num_gpu_blocks", COUNT)?,
+        enable_prefix_caching: match row.text("prefix_caching") {
+            "" => None,
+            text => Some(text.eq_ignore_ascii_case("true")),
+        },
+        moe_format: None,
+        is_remote: true,
+    })
+}
+
+fn read_measured(row: &Row<'_>) -> Result<BTreeMap<Metric, f64>, BenchError> {
+    let mut measured = BTreeMap::new();
+    for metric in Metric::ALL {
+        if let Some(value) = row.number(metric.name())? {
+            measured.insert(metric, value);
+        }
+    }
+    // A source that does not say which statistic it gives: taken as the mean.
+    for (metric, column) in
+        [(Metric::TtftMeanMs, "ttft_stat_unstated_ms"), (Metric::TpotMeanMs, "tpot_stat_unstated_ms")]
+    {
+        if let Some(value) = row.number(column)? {
+            measured.entry(metric).or_insert(value);
+        }
+    }
+    let block_size = row.number("block_size")?;
+    if let (Some(tokens), Some(block_size)) = (row.number("kv_tokens_per_replica")?, block_size) {
+        measured.entry(Metric::NumGpuBlocks).or_insert(tokens / block_size);
+    }
+    Ok(measured)
+}
+
+/// What the row was asked, or why that cannot be simulated.
+fn read_load(row: &Row<'_>, settings: &mut Settings) -> Result<Result<Load, String>, BenchError> {
+    const COUNT: &str = "a whole number of at least 1";
+    let count = |column: &str| row.get::<u32>(column, COUNT);
+    let ranks = |column: &str| count(column).map(|ranks| ranks.unwrap_or(1).max(1));
+    if ranks("replicas")? > 1 {
+        return Ok(Err("several replicas behind a router".to_owned()));
+    }
+    if ranks("dp")? > 1 {
+        return Ok(Err("data parallel".to_owned()));
+    }
+    if ranks("ep")? > 1 {
+        return Ok(Err("expert parallel".to_owned()));
+    }
+    let (Some(concurrency), Some(input_tokens), Some(output_tokens)) =
+        (count("concurrency")?, count("input_len")?, count("output_len")?)
+    else {
+        return Ok(Err("no closed loop with fixed lengths and no log of its requests".to_owned()));
+    };
+    if concurrency == 0 || input_tokens == 0 || output_tokens == 0 {
+        return Ok(Err("a load of nothing".to_owned()));
+    }
+    // Random prompts share nothing; the benchmark switches the cache off.
+    settings.enable_prefix_caching.get_or_insert(false);
+    let mut load = ClosedLoopLoad {
+        concurrency,
+        num_requests: count("num_requests")?.unwrap_or(concurrency.saturating_mul(REQUESTS_PER_USER)),
+        input_tokens,
+        output_tokens,
+        range_ratio: 1.0,
+    };
+    published::fill_in(settings, &mut load);
+    Ok(Ok(Load::ClosedLoop(load)))
+}

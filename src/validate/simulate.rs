@@ -1,0 +1,268 @@
+//! A measured run, simulated: the same server, the same load, the same figures.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::bench_run::{BenchRun, Load, Settings};
+use super::closed_loop::ClosedLoop;
+use super::recorded::Recorded;
+use super::requests_csv::latency_metrics;
+use super::{BenchError, Metric};
+use crate::catalog::{Gpu, MemoryConfig, Model, size_kv_cache};
+use crate::cost::{Format, Profile, StepBreakdown, StepShape};
+use crate::engine::kv_cache::BlockEviction;
+use crate::scenario::{Scenario, Source};
+use crate::simulation::{Observer, RequestRecord, StepRecord};
+use crate::units::SimTime;
+use crate::workload::Workload;
+
+/// Lengths of random prompts are drawn with this seed.
+const SEED: u64 = 1;
+/// `VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS` is on from this version.
+const ESTIMATES_CUDAGRAPHS: (u32, u32) = (0, 21);
+/// Asynchronous scheduling is the default from this version.
+const SCHEDULES_ASYNC: (u32, u32) = (0, 14);
+
+/// Profile by GPU: the built-in ones, or those given for their GPU.
+#[derive(Clone, Debug, Default)]
+pub struct Profiles(BTreeMap<String, Profile>);
+
+impl Profiles {
+    /// Uses this for its GPU from now on.
+    pub fn insert(&mut self, profile: Profile) {
+        self.0.insert(profile.gpu.clone(), profile);
+    }
+
+    pub fn get(&self, gpu: &Gpu) -> Result<Profile, BenchError> {
+        match self.0.get(gpu.name) {
+            Some(profile) => Ok(profile.clone()),
+            None => Ok(Profile::built_in(gpu)?.clone()),
+        }
+    }
+}
+
+/// What the simulation says of a run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Prediction {
+    pub metrics: BTreeMap<Metric, f64>,
+    /// A step in the middle of the load: every user decodes half-way through an answer.
+    pub decode_step: StepBreakdown,
+}
+
+/// A server that can be simulated with one profile after another.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub scenario: Scenario,
+    pub num_gpu_blocks: Option<u32>,
+    moe_format: Option<Format>,
+    is_remote: bool,
+}
+
+impl Server {
+    /// # Errors
+    /// Why the settings cannot be simulated; to be reported, not to stop at.
+    pub fn new(run: &BenchRun, load: Option<&Load>) -> Result<Self, String> {
+        let settings = &run.settings;
+        let model = Model::find(&settings.model).map_err(|error| error.to_string())?;
+        let gpu = Gpu::find(&settings.gpu).map_err(|error| error.to_string())?;
+        let mut engine = engine_section(settings, &model, load);
+        let text = |engine: &serde_json::Value| {
+            json!({"name": "validate", "model": settings.model, "gpu": gpu.name, "engine": engine,
+                "workload": {"trace": {"path": "unused", "format": "mooncake"}}})
+            .to_string()
+        };
+        let load_scenario = |text: String| {
+            Scenario::load(Source { path: PathBuf::from(&run.id), text, ..Source::default() })
+                .map_err(|error| error.to_string())
+        };
+        // First for vLLM's defaults, which decide the number of blocks of an older version.
+        let scenario = load_scenario(text(&engine))?;
+        let predicted = size_kv_cache(&scenario.model, gpu, &memory_config(settings, &scenario));
+        let num_gpu_blocks = predicted.map(|size| size.num_gpu_blocks).ok();
+        if let Some(blocks) = settings.num_gpu_blocks.or(num_gpu_blocks) {
+            engine["num_gpu_blocks_override"] = json!(blocks);
+        }
+        let scenario = load_scenario(text(&engine))?;
+        Ok(Self { scenario, num_gpu_blocks, moe_format: settings.moe_format, is_remote: settings.is_remote })
+    }
+
+    pub fn run(&self, load: &Load, profile: &Profile) -> Result<Prediction, String> {
+        let num_users = match load {
+            Load::ClosedLoop(load) => load.concurrency,
+            // The front end of the server's own process streams nothing.
+            Load::Recorded(_) => 0,
+        };
+        let frontend_ns = |tokens: u32| {
+            if self.is_remote { profile.host.frontend_ns(tokens, num_users) } else { 0 }
+        };
+        let workload: Box<dyn Workload> = match load {
+            Load::Recorded(requests) => Box::new(Recorded::new(requests, SimTime::ZERO)),
+            Load::ClosedLoop(load) => {
+                Box::new(ClosedLoop::new(*load, SEED, SimTime(frontend_ns(load.input_tokens))))
+            }
+        };
+        let mut served = profile.clone();
+        if let Some(fit) = self.moe_format.and_then(|format| profile.moe.get(&format)) {
+            // Whatever the experts' format asks for first, these kernels run.
+            served.moe.insert(Format::Mxfp4, fit.clone());
+        }
+        let cost = self.scenario.cost_with(served);
+        let decode_step = cost.breakdown(&decode_shape(load));
+        let mut simulation = self.scenario.build_with(workload, cost).map_err(|error| error.to_string())?;
+        let mut figures = Figures::new(&frontend_ns);
+        simulation.run(&mut figures).map_err(|error| error.to_string())?;
+        let mut metrics = figures.metrics();
+        if let Some(blocks) = self.num_gpu_blocks {
+            metrics.insert(Metric::NumGpuBlocks, f64::from(blocks));
+        }
+        Ok(Prediction { metrics, decode_step })
+    }
+}
+
+fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> serde_json::Value {
+    let longest = match load {
+        Some(Load::Recorded(requests)) => {
+            requests.iter().map(|request| request.prompt.len() + request.num_output_tokens).max()
+        }
+        Some(Load::ClosedLoop(load)) => Some(load.input_tokens.saturating_add(load.output_tokens)),
+        None => None,
+    };
+    let longest = longest.unwrap_or(u32::MAX).min(model.max_position_embeddings);
+    let mut engine = json!({
+        "tensor_parallel_size": settings.tensor_parallel_size,
+        "gpu_memory_utilization": settings.gpu_memory_utilization.unwrap_or(0.9),
+        "max_model_len": settings.max_model_len.unwrap_or(longest),
+        "enable_prefix_caching": settings.enable_prefix_caching.unwrap_or(true),
+        "async_scheduling": settings.version().is_none_or(|version| version >= SCHEDULES_ASYNC),
+    });
+    let mut set = |field: &str, value: Option<serde_json::Value>| {
+        if let Some(value) = value {
+            engine[field] = value;
+        }
+    };
+    set("block_size", settings.block_size.map(|size| json!(size)));
+    set("max_num_seqs", settings.max_num_seqs.map(|seqs| json!(seqs)));
+    set("max_num_batched_tokens", settings.max_num_batched_tokens.map(|tokens| json!(tokens)));
+    set("quantization", weight_format(settings, model).map(|dtype| json!(dtype)));
+    set("kv_cache_dtype", settings.kv_cache_dtype.as_ref().map(|dtype| json!(dtype)));
+    engine
+}
+
+/// The name of the weights' format, where it is not that of the built-in checkpoint.
+fn weight_format(settings: &Settings, model: &Model) -> Option<&'static str> {
+    use crate::catalog::Dtype;
+    // gpt-oss is published in MXFP4 alone; tables call any 4-bit float NVFP4.
+    if model.moe.as_ref().is_some_and(|moe| moe.expert_dtype == Dtype::Mxfp4) {
+        return None;
+    }
+    match settings.weight_dtype.as_deref()? {
+        "fp8" | "fp8_block" => Some("fp8"),
+        "nvfp4" => Some("nvfp4"),
+        "int4" | "int4_wo" | "w4a16" => Some("int4"),
+        _ => None,
+    }
+}
+
+fn memory_config(settings: &Settings, scenario: &Scenario) -> MemoryConfig {
+    let engine = &scenario.engine;
+    MemoryConfig {
+        gpu_memory_utilization: scenario.file.engine.gpu_memory_utilization,
+        tensor_parallel_size: settings.tensor_parallel_size,
+        block_size: engine.block_size,
+        max_num_batched_tokens: engine.max_num_batched_tokens,
+        max_num_seqs: engine.max_num_seqs,
+        // A version that nobody names is today's; one that is named and has no number is an old one.
+        estimate_cudagraphs: settings.engine_version.is_empty()
+            || settings.version().is_some_and(|version| version >= ESTIMATES_CUDAGRAPHS),
+    }
+}
+
+fn decode_shape(load: &Load) -> StepShape {
+    let (num, context) = match load {
+        Load::Recorded(requests) => {
+            let tokens = |request: &super::bench_run::RecordedRequest| {
+                u64::from(request.prompt.len() + request.num_output_tokens / 2)
+            };
+            (64, 64 * requests.iter().map(tokens).sum::<u64>() / requests.len() as u64)
+        }
+        Load::ClosedLoop(load) => {
+            let context =
+                f64::from(load.input_tokens + load.output_tokens / 2) * (1.0 + load.range_ratio) / 2.0;
+            (load.concurrency, (f64::from(load.concurrency) * context) as u64)
+        }
+    };
+    let mut shape = StepShape::default();
+    shape.add_decodes(num, context);
+    shape
+}
+
+/// Collects what the client of a benchmark would see.
+struct Figures<'a> {
+    frontend_ns: &'a dyn Fn(u32) -> u64,
+    ttft_ns: Vec<u64>,
+    tpot_ns: Vec<u64>,
+    e2e_ns: Vec<u64>,
+    output_tokens: u64,
+    queries_tokens: u64,
+    hits_tokens: u64,
+    first_arrival: SimTime,
+    last_finish: SimTime,
+}
+
+impl<'a> Figures<'a> {
+    fn new(frontend_ns: &'a dyn Fn(u32) -> u64) -> Self {
+        Self {
+            frontend_ns,
+            ttft_ns: Vec::new(),
+            tpot_ns: Vec::new(),
+            e2e_ns: Vec::new(),
+            output_tokens: 0,
+            queries_tokens: 0,
+            hits_tokens: 0,
+            first_arrival: SimTime::MAX,
+            last_finish: SimTime::ZERO,
+        }
+    }
+
+    fn metrics(mut self) -> BTreeMap<Metric, f64> {
+        let makespan_s = self.last_finish.since(self.first_arrival).as_secs_f64();
+        let num_requests = self.e2e_ns.len() as f64;
+        let mut metrics = latency_metrics(&mut self.ttft_ns, &mut self.tpot_ns, &mut self.e2e_ns);
+        metrics.insert(Metric::MakespanS, makespan_s);
+        if makespan_s > 0.0 {
+            metrics.insert(Metric::RequestsS, num_requests / makespan_s);
+            metrics.insert(Metric::OutputTokS, self.output_tokens as f64 / makespan_s);
+        }
+        if self.queries_tokens > 0 {
+            metrics.insert(Metric::HitRate, self.hits_tokens as f64 / self.queries_tokens as f64);
+        }
+        metrics
+    }
+}
+
+impl Observer for Figures<'_> {
+    fn on_step(&mut self, step: &StepRecord) {
+        self.queries_tokens += step.prefix_cache.queries;
+        self.hits_tokens += step.prefix_cache.hits;
+    }
+
+    fn on_request(&mut self, request: &RequestRecord) {
+        let frontend_ns = (self.frontend_ns)(request.num_prompt_tokens);
+        let Some(first_token) = request.first_token else { return };
+        self.ttft_ns.push(first_token.since(request.arrival).as_ns() + frontend_ns);
+        self.e2e_ns.push(request.finished.since(request.arrival).as_ns() + frontend_ns);
+        if request.num_output_tokens > 1 {
+            let decoding = request.finished.since(first_token).as_ns();
+            self.tpot_ns.push(decoding / u64::from(request.num_output_tokens - 1));
+        }
+        self.output_tokens += u64::from(request.num_output_tokens);
+        self.first_arrival = self.first_arrival.min(request.arrival);
+        self.last_finish = self.last_finish.max(request.finished);
+    }
+
+    fn on_evictions(&mut self, _evictions: &[BlockEviction]) {}
+
+    fn on_reuse_gaps(&mut self, _gaps_ns: &[u64]) {}
+}
