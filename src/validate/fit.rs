@@ -106,14 +106,17 @@ fn median_percent(residuals: &[f64]) -> f64 {
     errors.get(errors.len() / 2).copied().unwrap_or(0.0)
 }
 
+/// A server, what it was asked, and what was measured.
+type Measured<'a> = (Server, &'a Load, Vec<(Metric, f64)>);
+
 struct Problem<'a> {
     start: &'a Profile,
-    servers: Vec<(Server, &'a Load, Vec<(Metric, f64)>)>,
+    servers: Vec<Measured<'a>>,
 }
 
 impl<'a> Problem<'a> {
     fn new(runs: &'a [BenchRun], start: &'a Profile) -> Self {
-        let mut servers: Vec<(Server, &Load, Vec<(Metric, f64)>)> = Vec::new();
+        let mut servers: Vec<Measured<'_>> = Vec::new();
         let mut keys: Vec<String> = Vec::new();
         for run in runs {
             let Ok(load) = &run.load else { continue };
@@ -137,7 +140,7 @@ impl<'a> Problem<'a> {
     /// ln(predicted / measured) of every figure, in the order of the runs.
     fn residuals(&self, host: &HostLaw) -> Vec<f64> {
         let profile = Profile { host: *host, ..self.start.clone() };
-        let of_run = |(server, load, figures): &(Server, &Load, Vec<(Metric, f64)>)| {
+        let of_run = |(server, load, figures): &Measured<'_>| {
             let prediction = server.run(load, &profile).unwrap_or_default();
             let residual = |(metric, measured): &(Metric, f64)| {
                 // What the simulation cannot say is neither right nor wrong.
@@ -198,11 +201,10 @@ impl<'a> Problem<'a> {
 /// Gaussian elimination; the matrix is positive definite, so pivots are not sought.
 fn solve<const N: usize>(mut matrix: [[f64; N]; N], mut right: [f64; N]) -> [f64; N] {
     for pivot in 0..N {
+        let pivot_row = matrix[pivot];
         for row in pivot + 1..N {
-            let factor = matrix[row][pivot] / matrix[pivot][pivot];
-            for column in pivot..N {
-                matrix[row][column] -= factor * matrix[pivot][column];
-            }
+            let factor = matrix[row][pivot] / pivot_row[pivot];
+            matrix[row].iter_mut().zip(pivot_row).for_each(|(value, above)| *value -= factor * above);
             right[row] -= factor * right[pivot];
         }
     }
