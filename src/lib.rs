@@ -9,6 +9,7 @@
 //!                                   v
 //!                  run summary --> report (table, csv, json, svg)
 //!
+//! trace --> reuse: who touches which block again, and how far back --> trace_tools
 //! study = many runs: sweep, comparison
 //! ```
 //!
@@ -40,6 +41,8 @@ pub mod report;
 pub mod scenario;
 
 pub mod study;
+
+pub mod calibrate;
 
 pub mod conformance;
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms whose result depends on their input alone.
-const PURE_ROOMS: [&str; 4] = ["engine", "cost", "workload", "simulation"];
+const PURE_ROOMS: [&str; 6] = ["engine", "cost", "workload", "reuse", "trace_tools", "simulation"];
 /// Modules of `std` that reach outside of the program.
 const IMPURE_STD: [&str; 5] = ["env", "fs", "net", "process", "thread"];
 const IMPURE_WORDS: [&str; 8] =

@@ -1,5 +1,6 @@
 //! The command line: one file for each subcommand.
 
+mod calibrate;
 mod compare;
 mod conform;
 mod exit;
@@ -27,6 +28,7 @@ enum Command {
     Compare(compare::CompareArguments),
     Conform(conform::ConformArguments),
     Trace(trace::TraceArguments),
+    Calibrate(calibrate::CalibrateArguments),
 }
 
 /// Runs the command that was typed.
@@ -46,6 +48,7 @@ pub fn main() -> ExitCode {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
+        Command::Calibrate(arguments) => calibrate::calibrate(&arguments),
     };
     match result {
         Ok(code) => ExitCode::from(code),

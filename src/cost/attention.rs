@@ -2,23 +2,24 @@
 
 use crate::catalog::{Dtype, Gpu, Model};
 
-use super::coefficients::PrefillAttentionCoefficients;
 use super::decode_attention::DecodeAttention;
+use super::law::L2;
 use super::mixed_attention::MixedAttention;
 use super::prefill_attention::PrefillAttention;
-use super::{Coefficients, StepShape};
-
-/// Efficiency of FlashAttention's arithmetic where the prefill fit does not state one.
-const DEFAULT_COMPUTE_EFFICIENCY: f64 = 0.6;
+use super::{CompleteProfile, Format, StepShape};
 
 /// The heads of one rank, in the two forms that latent attention takes.
 #[derive(Clone, Debug)]
-pub(super) struct AttentionShape {
+pub struct AttentionShape {
     pub heads_q: f64,
     /// Mean of the key and value dimensions, for arithmetic.
     pub prefill_head_dim: f64,
     /// Query and output bytes of one token.
     pub prefill_query_bytes: f64,
+    /// KV heads whose queries a tile of a prefill can hold.
+    pub prefill_heads_kv: f64,
+    /// Keys and values of a new token as they come out of the projection.
+    pub new_kv_bytes: f64,
     pub decode_heads_kv: f64,
     pub decode_query_bytes: f64,
     /// 0 where reading the cache always takes longer.
@@ -42,6 +43,9 @@ impl AttentionShape {
                     heads_q,
                     prefill_head_dim: (query + value) / 2.0,
                     prefill_query_bytes: heads_q * (query + value) * value_bytes,
+                    // Prompts attend with a key and a value for every head.
+                    prefill_heads_kv: heads_q,
+                    new_kv_bytes: (latent + rope) * value_bytes,
                     decode_heads_kv: 1.0,
                     decode_query_bytes: heads_q * (2.0 * latent + rope) * value_bytes,
                     decode_flops_per_token: 2.0 * heads_q * (2.0 * latent + rope),
@@ -49,18 +53,31 @@ impl AttentionShape {
                 }
             }
             None => {
-                let head_dim = f64::from(model.head_dim);
-                let query_bytes = 2.0 * heads_q * head_dim * value_bytes;
-                Self {
+                let heads_kv = model.num_kv_heads_per_rank(tp);
+                Self::grouped_query(
                     heads_q,
-                    prefill_head_dim: head_dim,
-                    prefill_query_bytes: query_bytes,
-                    decode_heads_kv: f64::from(model.num_kv_heads_per_rank(tp)),
-                    decode_query_bytes: query_bytes,
-                    decode_flops_per_token: 0.0,
+                    f64::from(heads_kv),
+                    f64::from(model.head_dim),
                     kv_bytes_per_token,
-                }
+                )
             }
+        }
+    }
+
+    /// `heads_q` heads of `head_dim` that share `heads_kv` heads of keys and values.
+    pub fn grouped_query(heads_q: f64, heads_kv: f64, head_dim: f64, kv_bytes_per_token: f64) -> Self {
+        let value_bytes = Dtype::Bf16.bytes_per_value();
+        let query_bytes = 2.0 * heads_q * head_dim * value_bytes;
+        Self {
+            heads_q,
+            prefill_head_dim: head_dim,
+            prefill_query_bytes: query_bytes,
+            prefill_heads_kv: heads_kv,
+            new_kv_bytes: 2.0 * heads_kv * head_dim * value_bytes,
+            decode_heads_kv: heads_kv,
+            decode_query_bytes: query_bytes,
+            decode_flops_per_token: 0.0,
+            kv_bytes_per_token,
         }
     }
 }
@@ -76,21 +93,19 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    pub fn new(model: &Model, gpu: &Gpu, tp: u32, coefficients: &Coefficients) -> Self {
+    pub fn new(model: &Model, gpu: &Gpu, tp: u32, profile: &CompleteProfile) -> Self {
         let shape = AttentionShape::new(model, tp);
-        let compute_efficiency = match coefficients.prefill_attention {
-            PrefillAttentionCoefficients::Tiles128(fit) => fit.compute_efficiency,
-            PrefillAttentionCoefficients::Waves64(_) => DEFAULT_COMPUTE_EFFICIENCY,
-        };
-        let decode_fit = *coefficients.decode_attention.get(model.kv_cache_dtype);
+        let format = Format::of_kv_cache(model.kv_cache_dtype);
+        let prefill = profile.prefill_attention(format);
+        let decode = profile.decode_attention(format);
         Self {
-            decode: DecodeAttention::new(&shape, gpu, decode_fit, compute_efficiency),
-            prefill: PrefillAttention::new(&shape, gpu, coefficients.prefill_attention),
+            decode: DecodeAttention::new(&shape, gpu, decode, prefill.compute_efficiency, L2::Cold),
+            prefill: PrefillAttention::new(&shape, gpu, prefill, L2::Cold),
             // Latent attention runs prompts and decodes through different kernels.
-            mixed: coefficients
-                .mixed_attention
+            mixed: profile
+                .mixed_attention(gpu)
                 .filter(|_| model.mla.is_none())
-                .map(|fit| MixedAttention::new(&shape, gpu, fit)),
+                .map(|law| MixedAttention::new(&shape, gpu, &law)),
             full_layers: f64::from(model.num_full_attention_layers()),
             sliding_layers: f64::from(model.num_sliding_layers()),
             window_tokens: model.sliding_window.as_ref().map_or(0, |window| window.window_tokens),

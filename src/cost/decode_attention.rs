@@ -1,22 +1,56 @@
 //! Attention of decodes: one query per sequence over its KV cache.
 //!
-//! `t = t0 + pnorm(bytes / memory (1 + penalty / splits), head B heads_kv / SMs) + length min(kv, 4096)`.
-//! Splits are sequences times KV heads times 256-token pieces: few of them leave SMs idle. The
-//! weights of a layer pass through the L2 between two attentions, so KV is always read from memory.
-
-use crate::catalog::Gpu;
+//! ```text
+//! memory  = bytes / bandwidth (1 + (split_penalty / splits)^q)
+//! compute = (head_us + group_us G) B heads_kv / SMs
+//! t       = t0 + pnorm(memory, compute) + row_us B heads_kv / SMs + length_us min(kv, 4096)
+//! ```
+//!
+//! Bytes are keys and values once, queries and outputs. Splits are sequences times KV heads times
+//! 256-token pieces: few of them leave SMs idle. `G` query heads share a KV head.
 
 use super::attention::AttentionShape;
-use super::coefficients::DecodeAttentionCoefficients;
+use super::law::{L2, law};
 use super::smooth_max::smooth_max;
+use crate::catalog::Gpu;
+
+law! {
+    /// See the module.
+    pub struct DecodeAttentionLaw[] {
+        /// Cache write, attention and combination of the splits, microseconds.
+        t0_us = 11.0 in [0.1, 40.0] else 0.0,
+        memory_efficiency = 0.93 in [0.3, 1.0] else 1.0,
+        /// One KV head of one sequence on one SM, microseconds.
+        head_us = 2.5 in [0.1, 20.0] else 0.1,
+        p = 2.5 in [0.7, 12.0] else 2.0,
+        /// Loss of bandwidth while there are few splits to share.
+        split_penalty = 150.0 in [0.0, 3000.0] else 0.0,
+        split_power = 1.0 in [0.3, 3.0] else 1.0,
+        /// Microseconds for each 1000 tokens of context, up to 4096.
+        length_us = 0.5 in [0.0, 5.0] else 0.0,
+        /// One query head that shares a KV head, microseconds on one SM.
+        group_us = 0.05 in [0.0, 2.0] else 0.0,
+        /// What one KV head of one sequence adds whatever its length, microseconds on one SM.
+        row_us = 0.5 in [0.0, 5.0] else 0.0,
+        /// Speed of a warm L2 against memory.
+        l2_speedup = 3.0 in [1.0, 10.0] else 1.0,
+        /// Share of the L2 that a benchmark's KV stays in.
+        l2_share = 0.6 in [0.05, 2.0] else 0.6,
+    }
+}
 
 #[derive(Clone, Debug)]
-pub(super) struct DecodeAttention {
-    fit: DecodeAttentionCoefficients,
+pub struct DecodeAttention {
+    law: DecodeAttentionLaw,
+    l2: L2,
+    l2_bytes: f64,
     heads_kv: f64,
-    kv_us_per_token: f64,
-    query_us: f64,
+    kv_bytes: f64,
+    query_bytes: f64,
+    bytes_per_us: f64,
+    /// Per KV head of one sequence, shared by all SMs.
     head_us: f64,
+    row_us: f64,
     /// Arithmetic per sequence and token; only latent attention has enough of it to matter.
     compute_us_per_token: f64,
 }
@@ -25,33 +59,70 @@ impl DecodeAttention {
     pub fn new(
         shape: &AttentionShape,
         gpu: &Gpu,
-        fit: DecodeAttentionCoefficients,
+        law: &DecodeAttentionLaw,
         compute_efficiency: f64,
+        l2: L2,
     ) -> Self {
-        let bytes_per_us = gpu.hbm_bytes_per_s * 1e-6 * fit.memory_efficiency;
+        let num_sms = f64::from(gpu.num_sms);
+        let group = shape.heads_q / shape.decode_heads_kv;
         Self {
-            fit,
+            law: *law,
+            l2,
+            l2_bytes: gpu.l2_bytes as f64,
             heads_kv: shape.decode_heads_kv,
-            kv_us_per_token: shape.kv_bytes_per_token / bytes_per_us,
-            query_us: shape.decode_query_bytes / bytes_per_us,
-            head_us: fit.head_us / f64::from(gpu.num_sms),
+            kv_bytes: shape.kv_bytes_per_token,
+            query_bytes: shape.decode_query_bytes,
+            bytes_per_us: gpu.hbm_bytes_per_s * 1e-6 * law.memory_efficiency,
+            head_us: (law.head_us + law.group_us * group) / num_sms,
+            row_us: law.row_us / num_sms,
             compute_us_per_token: shape.decode_flops_per_token / (gpu.bf16_flops * 1e-6 * compute_efficiency),
         }
     }
 
     /// `num_decodes` sequences of `kv_tokens` each, on average.
     pub fn time_us(&self, num_decodes: u32, kv_tokens: f64) -> f64 {
+        let law = &self.law;
         let batch = f64::from(num_decodes);
         let rows = batch * self.heads_kv;
         let splits = rows * (kv_tokens / 256.0).max(1.0);
-        let bytes = batch * (kv_tokens * self.kv_us_per_token + self.query_us);
-        let memory = bytes * (1.0 + self.fit.split_penalty / splits);
+        let bytes = batch * (kv_tokens * self.kv_bytes + self.query_bytes);
+        let speedup = self.l2.speedup(bytes, self.l2_bytes, law.l2_speedup, law.l2_share);
+        let penalty = (law.split_penalty / splits).powf(law.split_power);
+        let memory = bytes / (self.bytes_per_us * speedup) * (1.0 + penalty);
         let compute = (self.head_us * rows).max(self.compute_us_per_token * batch * kv_tokens);
-        let length = self.fit.length_us * 1e-3 * kv_tokens.min(4096.0);
-        self.fit.t0_us + smooth_max(memory, compute, self.fit.p) + length
+        let length = law.length_us * 1e-3 * kv_tokens.min(4096.0);
+        law.t0_us + smooth_max(memory, compute, law.p) + self.row_us * rows + length
     }
 
     pub fn t0_us(&self) -> f64 {
-        self.fit.t0_us
+        self.law.t0_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 8 sequences of 1000 tokens, 8 KV heads of 128 in 16 bits, on 100 SMs and 1 TB/s.
+    #[test]
+    fn the_law_is_what_the_module_says() {
+        let gpu = Gpu { num_sms: 100, hbm_bytes_per_s: 1e12, ..Gpu::find("H100").unwrap().clone() };
+        let shape = AttentionShape::grouped_query(32.0, 8.0, 128.0, 4096.0);
+        let law = DecodeAttentionLaw {
+            t0_us: 10.0,
+            split_penalty: 25.0,
+            row_us: 1.0,
+            length_us: 0.5,
+            p: 1e3,
+            ..DecodeAttentionLaw::neutral()
+        };
+        let time = DecodeAttention::new(&shape, &gpu, &law, 1.0, L2::Cold).time_us(8, 1000.0);
+        let bytes = 8.0 * (1000.0 * 4096.0 + 16384.0);
+        let memory = bytes / 1e6 * (1.0 + 25.0 / (64.0 * 1000.0 / 256.0));
+        assert!((time - (10.0 + memory + 0.64 + 0.5)).abs() < 1e-9, "{time}");
+        // Latent attention has arithmetic to do.
+        let latent = AttentionShape { decode_flops_per_token: 1e9, ..shape };
+        let time = DecodeAttention::new(&latent, &gpu, &law, 0.5, L2::Cold).time_us(8, 1000.0);
+        assert!(time > 8.0 * 1000.0 * 1e9 / (0.5 * 989e6));
     }
 }

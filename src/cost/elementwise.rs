@@ -1,31 +1,50 @@
-//! Norms, activations, rotary embedding and other kernels that only move data.
+//! Norms, activations, rotary embedding and other kernels that only move data, and the sampler.
+//!
+//! `t = t0 + bytes / bandwidth`, with the first half of the L2's size at the L2's speed. The sampler
+//! passes over the 32-bit logits of its requests.
 
+use super::law::law;
 use crate::catalog::Gpu;
 
-use super::Coefficients;
+law! {
+    /// See the module.
+    pub struct ElementwiseLaw[] {
+        t0_us = 2.0 in [0.5, 20.0] else 0.0,
+        memory_efficiency = 0.8 in [0.2, 1.0] else 1.0,
+        /// How much faster than memory the L2 is.
+        l2_speedup = 2.0 in [1.0, 5.0] else 1.0,
+    }
+}
 
-/// `t = t0 + bytes / bandwidth`, with the first half of the L2's size at the L2's speed.
+law! {
+    /// See the module.
+    pub struct SamplerLaw[] {
+        t0_us = 20.0 in [0.0, 100.0] else 0.0,
+        passes = 2.0 in [0.1, 20.0] else 1.0,
+    }
+}
+
 #[derive(Clone, Debug)]
-pub(super) struct Elementwise {
+pub struct Elementwise {
     t0_us: f64,
     l2_bytes: f64,
     l2_us_per_byte: f64,
     us_per_byte: f64,
-    sampler_t0_us: f64,
-    sampler_passes: f64,
+    /// At the datasheet's bandwidth.
+    peak_us_per_byte: f64,
+    sampler: SamplerLaw,
 }
 
 impl Elementwise {
-    pub fn new(gpu: &Gpu, coefficients: &Coefficients) -> Self {
-        let fit = coefficients.elementwise;
-        let us_per_byte = 1e6 / (gpu.hbm_bytes_per_s * fit.memory_efficiency);
+    pub fn new(gpu: &Gpu, law: &ElementwiseLaw, sampler: &SamplerLaw) -> Self {
+        let us_per_byte = 1e6 / (gpu.hbm_bytes_per_s * law.memory_efficiency);
         Self {
-            t0_us: fit.t0_us,
+            t0_us: law.t0_us,
             l2_bytes: gpu.l2_bytes as f64 / 2.0,
-            l2_us_per_byte: us_per_byte / fit.l2_speedup,
+            l2_us_per_byte: us_per_byte / law.l2_speedup,
             us_per_byte,
-            sampler_t0_us: coefficients.sampler.t0_us,
-            sampler_passes: coefficients.sampler.passes,
+            peak_us_per_byte: 1e6 / gpu.hbm_bytes_per_s,
+            sampler: *sampler,
         }
     }
 
@@ -37,7 +56,7 @@ impl Elementwise {
     /// Sampling from the 32-bit logits of `num_sampled` requests.
     pub fn sampler_us(&self, num_sampled: u32, vocab_size: u32) -> f64 {
         let bytes = f64::from(num_sampled) * f64::from(vocab_size) * 4.0;
-        self.sampler_t0_us + self.move_us(self.sampler_passes * bytes)
+        self.sampler.t0_us + self.sampler.passes * bytes * self.peak_us_per_byte
     }
 
     fn move_us(&self, bytes: f64) -> f64 {

@@ -2,11 +2,13 @@
 
 use crate::catalog::{Dtype, Gpu, Model};
 
-use super::Coefficients;
-use super::all_reduce::AllReduce;
+use super::CompleteProfile;
+use super::collective::{AllGather, AllReduce};
 use super::elementwise::Elementwise;
 use super::gemm::Gemm;
-use super::moe::MoeLayer;
+use super::law::L2;
+use super::moe::{MoeLayer, MoeShape};
+use super::tuned_moe;
 
 /// Kernel time in microseconds, by kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +28,7 @@ pub(super) struct Layers {
     moe: Option<(f64, MoeLayer)>,
     lm_head: Gemm,
     all_reduce: Option<AllReduce>,
+    all_gather: Option<AllGather>,
     elementwise: Elementwise,
     num_layers: f64,
     hidden_bytes: f64,
@@ -33,9 +36,9 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    pub fn new(model: &Model, gpu: &Gpu, tp: u32, coefficients: &Coefficients) -> Self {
+    pub fn new(model: &Model, gpu: &Gpu, tp: u32, profile: &CompleteProfile) -> Self {
         let num_layers = f64::from(model.num_hidden_layers);
-        let gemm = |n: u32, k: u32, dtype| Gemm::new(n, k, dtype, gpu, &coefficients.gemm);
+        let gemm = |n: u32, k: u32, dtype| Gemm::new(n, k, dtype, gpu, profile.gemm(dtype, gpu), L2::Cold);
         let hidden = model.hidden_size;
         let hidden_bytes = f64::from(hidden) * Dtype::Bf16.bytes_per_value();
 
@@ -71,13 +74,24 @@ impl Layers {
         Self {
             gemms,
             elementwise_kernels,
-            moe: model
-                .moe
-                .as_ref()
-                .map(|moe| (f64::from(moe_layers), MoeLayer::new(moe, hidden, tp, gpu, &coefficients.moe))),
+            moe: model.moe.as_ref().map(|moe| {
+                let inter = moe.moe_intermediate_size.div_ceil(tp);
+                let shape = MoeShape {
+                    hidden,
+                    inter,
+                    num_experts: moe.num_experts,
+                    experts_per_token: f64::from(moe.num_experts_per_tok),
+                    expert_matrices: 3,
+                    dtype: moe.expert_dtype,
+                    is_tuned: moe.expert_dtype == Dtype::Bf16
+                        && tuned_moe::is_tuned(gpu, moe.num_experts, inter),
+                };
+                (f64::from(moe_layers), MoeLayer::new(&shape, gpu, profile.moe(moe.expert_dtype)))
+            }),
             lm_head: gemm(model.vocab_size.div_ceil(tp), hidden, model.activation_dtype),
-            all_reduce: AllReduce::new(tp, gpu, &coefficients.all_reduce),
-            elementwise: Elementwise::new(gpu, coefficients),
+            all_reduce: AllReduce::new(tp, gpu, &profile.all_reduce()),
+            all_gather: AllGather::new(tp, profile.all_gather()),
+            elementwise: Elementwise::new(gpu, profile.elementwise(), profile.sampler()),
             num_layers,
             hidden_bytes,
             vocab_size: model.vocab_size,
@@ -110,7 +124,7 @@ impl Layers {
         KernelTimes {
             gemm_us: self.lm_head.time_us(num_sampled),
             moe_us: 0.0,
-            comms_us: self.all_reduce.as_ref().map_or(0.0, |ring| ring.all_gather_us(logits_bytes)),
+            comms_us: self.all_gather.as_ref().map_or(0.0, |gather| gather.time_us(logits_bytes)),
             other_us: self.elementwise.sampler_us(num_sampled, self.vocab_size),
         }
     }

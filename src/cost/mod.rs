@@ -1,31 +1,34 @@
 //! How long a step takes: the shape of a batch in, GPU and host time out.
 //!
 //! [`CostModel`] is the one seam. [`CostModel::Constant`] gives tests exact times;
-//! [`CostModel::Roofline`] adds up the operations of a step, one file each, with [`Coefficients`]
-//! fitted to measured kernels. The room knows nothing of the engine: the simulation fills a
-//! [`StepShape`] from what the scheduler decided.
+//! [`CostModel::Roofline`] adds up the operations of a step, one file each. An operation's law has a
+//! few numbers, fitted to measured kernels by `calibrate` and kept in a [`Profile`]. The room knows
+//! nothing of the engine: the simulation fills a [`StepShape`] from what the scheduler decided.
 
-mod all_reduce;
-mod attention;
-pub mod coefficients;
-mod decode_attention;
-mod elementwise;
-mod gemm;
-mod host;
+pub mod attention;
+pub mod collective;
+mod complete_profile;
+pub mod decode_attention;
+pub mod elementwise;
+mod format;
+pub mod gemm;
+pub mod host;
+pub mod law;
 mod layers;
 mod memo;
-mod mixed_attention;
+pub mod mixed_attention;
 mod model;
-mod moe;
-mod prefill_attention;
+pub mod moe;
+pub mod prefill_attention;
+pub mod profile;
 mod roofline;
 mod smooth_max;
 mod step_shape;
+pub mod tuned_moe;
 
-pub use coefficients::{Coefficients, CoefficientsError, FitError};
+pub use complete_profile::CompleteProfile;
+pub use format::Format;
 pub use model::{ConstantCost, CostModel};
+pub use profile::{Fit, FitError, Profile, ProfileError};
 pub use roofline::Roofline;
 pub use step_shape::{PrefillChunk, StepBreakdown, StepShape, StepTime};
-
-#[cfg(test)]
-mod measured_tests;

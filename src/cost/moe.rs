@@ -1,50 +1,171 @@
 //! A fused mixture-of-experts layer on one rank.
 //!
-//! `t = t0 + pnorm(flops / compute, (weights of the experts that are hit + activations) / memory)`.
-//! With independent choices `E (1 - exp(-T k / E))` of `E` experts are hit by `T` tokens.
+//! ```text
+//! A       = min(E (1 - (1 - k / E)^T), T k)               experts that T tokens hit
+//! blocks  = A (x + 1/2 + exp(-2 x) / 2),  x = T k / A / block
+//! compute = 2 w H (I + pad) blocks (block + pad_rows) / (peak efficiency)
+//! memory  = (w A H I weights + activations) / bandwidth      w: 3 matrices, 2 without a gate
+//! t       = t0 + pnorm(compute, memory) + depth_us (H + 2 I) / 1000
+//! ```
+//!
+//! An expert's rows are padded to blocks. vLLM's Triton kernel takes blocks of 16 rows while tokens
+//! are no more than experts and of 64 beyond (`get_default_config` in `fused_moe.py`), but for the
+//! shapes that it ships a tuned configuration of, which run faster ([`super::tuned_moe`]); other
+//! kernels fit the block to the rows.
 
-use crate::catalog::{Dtype, Gpu, Moe};
+use serde::{Deserialize, Serialize};
 
-use super::coefficients::{MoeCoefficients, PerFormat};
+use super::law::law;
 use super::smooth_max::smooth_max;
+use crate::catalog::{Dtype, Gpu};
+
+/// How many rows a block of one expert's tokens has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockRows {
+    /// 16 or 64, by the number of tokens.
+    Default,
+    /// The power of two that an expert's rows fit in, 16 to 128.
+    Fitted,
+}
+
+law! {
+    /// See the module.
+    pub struct MoeLaw[block_rows: BlockRows] {
+        t0_us = 30.0 in [0.1, 150.0] else 0.0,
+        compute_efficiency = 0.6 in [0.05, 1.2] else 1.0,
+        /// Above 1 where fewer experts are hit than by independent choices.
+        memory_efficiency = 0.9 in [0.1, 1.3] else 1.0,
+        p = 2.0 in [0.7, 10.0] else 2.0,
+        activation_passes = 2.0 in [0.1, 20.0] else 1.0,
+        /// Rows that loading the weights of a block is worth.
+        pad_rows = 15.0 in [0.0, 500.0] else 0.0,
+        pad_inter = 50.0 in [0.0, 1000.0] else 0.0,
+        /// Gain of a tuned configuration in compute.
+        tuned_gain = 1.3 in [0.7, 4.0] else 1.0,
+        /// Efficiency of blocks of 16 rows against larger ones.
+        small_block_gain = 1.0 in [0.05, 2.0] else 1.0,
+        /// Depth of the inner loops, microseconds for each 10,000 steps.
+        depth_us = 10.0 in [0.0, 60.0] else 0.0,
+    }
+}
+
+/// The sizes of a layer on one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MoeShape {
+    pub hidden: u32,
+    /// After division by tensor parallelism.
+    pub inter: u32,
+    /// On all ranks.
+    pub num_experts: u32,
+    /// A share of the model's where several ranks hold the experts.
+    pub experts_per_token: f64,
+    /// Three with a gate, two without.
+    pub expert_matrices: u32,
+    pub dtype: Dtype,
+    /// Whether a tuned configuration of the kernel is used.
+    pub is_tuned: bool,
+}
 
 #[derive(Clone, Debug)]
-pub(super) struct MoeLayer {
-    t0_us: f64,
-    p: f64,
+pub struct MoeLayer {
+    law: MoeLaw,
+    is_tuned: bool,
     num_experts: f64,
     experts_per_token: f64,
     expert_us: f64,
-    compute_us_per_token: f64,
-    memory_us_per_token: f64,
+    row_us: f64,
+    memory_us_per_row: f64,
+    fixed_us: f64,
 }
 
 impl MoeLayer {
-    pub fn new(moe: &Moe, hidden_size: u32, tp: u32, gpu: &Gpu, fits: &PerFormat<MoeCoefficients>) -> Self {
-        let dtype = moe.expert_dtype;
-        let fit = fits.get(dtype);
-        let hidden = f64::from(hidden_size);
-        let inter = f64::from(moe.moe_intermediate_size.div_ceil(tp));
-        let experts_per_token = f64::from(moe.num_experts_per_tok);
-        let flops = gpu.native_matmul_flops(dtype).unwrap_or(gpu.bf16_flops) * 1e-6 * fit.compute_efficiency;
-        let memory = gpu.hbm_bytes_per_s * 1e-6 * fit.memory_efficiency;
+    pub fn new(shape: &MoeShape, gpu: &Gpu, law: &MoeLaw) -> Self {
+        let hidden = f64::from(shape.hidden);
+        let inter = f64::from(shape.inter);
+        let peak = gpu.native_matmul_flops(shape.dtype).unwrap_or(gpu.bf16_flops);
+        let bytes_per_us = gpu.hbm_bytes_per_s * 1e-6;
+        let matrices = f64::from(shape.expert_matrices);
         // In and out of both products.
-        let activations = (2.0 * hidden + 3.0 * inter) * Dtype::Bf16.bytes_per_value();
+        let activations = (2.0 * hidden + matrices * inter) * Dtype::Bf16.bytes_per_value();
+        let expert_bytes = matrices * hidden * inter * shape.dtype.bytes_per_value();
         Self {
-            t0_us: fit.t0_us,
-            p: fit.p,
-            num_experts: f64::from(moe.num_experts),
-            experts_per_token,
-            expert_us: 3.0 * hidden * inter * dtype.bytes_per_value() / memory,
-            compute_us_per_token: 6.0 * experts_per_token * hidden * inter / flops,
-            memory_us_per_token: experts_per_token * activations / memory,
+            law: *law,
+            is_tuned: shape.is_tuned,
+            num_experts: f64::from(shape.num_experts),
+            experts_per_token: shape.experts_per_token,
+            expert_us: expert_bytes / (bytes_per_us * law.memory_efficiency),
+            row_us: 2.0 * matrices * hidden * (inter + law.pad_inter)
+                / (peak * 1e-6 * law.compute_efficiency),
+            memory_us_per_row: law.activation_passes * activations / bytes_per_us,
+            fixed_us: law.t0_us + law.depth_us * 1e-4 * (hidden + 2.0 * inter),
         }
     }
 
     pub fn time_us(&self, num_tokens: u32) -> f64 {
-        let tokens = f64::from(num_tokens);
-        let hit = self.num_experts * (1.0 - (-tokens * self.experts_per_token / self.num_experts).exp());
-        let memory = hit * self.expert_us + self.memory_us_per_token * tokens;
-        self.t0_us + smooth_max(self.compute_us_per_token * tokens, memory, self.p)
+        let missed = (1.0 - self.experts_per_token / self.num_experts).powf(f64::from(num_tokens));
+        self.time_with_hit_us(num_tokens, self.num_experts * (1.0 - missed))
+    }
+
+    /// For benchmarks that say how many experts their tokens hit.
+    pub fn time_with_hit_us(&self, num_tokens: u32, hit: f64) -> f64 {
+        let law = &self.law;
+        let rows = f64::from(num_tokens) * self.experts_per_token;
+        let hit = hit.min(rows).max(1e-9);
+        let by_default = law.block_rows == BlockRows::Default && !self.is_tuned;
+        let block = if by_default {
+            if f64::from(num_tokens) <= self.num_experts { 16.0 } else { 64.0 }
+        } else {
+            (rows / hit).clamp(16.0, 128.0).log2().ceil().exp2()
+        };
+        let full = rows / hit / block;
+        let blocks = hit * (full + 0.5 + 0.5 * (-2.0 * full).exp());
+        let mut gain = 1.0;
+        if self.is_tuned {
+            gain *= law.tuned_gain;
+        } else if block <= 16.0 {
+            gain *= law.small_block_gain;
+        }
+        let compute = self.row_us * blocks * (block + law.pad_rows) / gain;
+        let memory = hit * self.expert_us + rows * self.memory_us_per_row;
+        self.fixed_us + smooth_max(compute, memory, law.p)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(expert_matrices: u32, block_rows: BlockRows) -> MoeLayer {
+        // 100 Tflop/s and 1 TB/s.
+        let gpu = Gpu { bf16_flops: 100e12, hbm_bytes_per_s: 1e12, ..Gpu::find("H100").unwrap().clone() };
+        let shape = MoeShape {
+            hidden: 1000,
+            inter: 500,
+            num_experts: 64,
+            experts_per_token: 4.0,
+            expert_matrices,
+            dtype: Dtype::Bf16,
+            is_tuned: false,
+        };
+        let law = MoeLaw { p: 1e3, activation_passes: 0.0, ..MoeLaw::neutral(block_rows) };
+        MoeLayer::new(&shape, &gpu, &law)
+    }
+
+    /// One token hits as many experts as it chooses; each brings its weights.
+    #[test]
+    fn few_tokens_read_the_experts_they_hit() {
+        assert!((layer(3, BlockRows::Default).time_us(1) - 4.0 * 3.0).abs() < 1e-9);
+        assert!((layer(2, BlockRows::Default).time_us(1) - 4.0 * 2.0).abs() < 1e-9);
+        assert!((layer(3, BlockRows::Default).time_with_hit_us(16, 10.0) - 10.0 * 3.0).abs() < 1e-9);
+    }
+
+    /// 4096 tokens on 64 experts: 256 rows each, four blocks of 64 and half a block of padding.
+    #[test]
+    fn many_tokens_compute_their_rows_and_padding() {
+        let flops = 6.0 * 1000.0 * 500.0 * 64.0 * 64.0 * (4.0 + 0.5 + 0.5 * (-8f64).exp());
+        assert!((layer(3, BlockRows::Default).time_us(4096) / (flops / 1e8) - 1.0).abs() < 1e-6);
+        let flops = 6.0 * 1000.0 * 500.0 * 64.0 * 128.0 * (2.0 + 0.5 + 0.5 * (-4f64).exp());
+        assert!((layer(3, BlockRows::Fitted).time_us(4096) / (flops / 1e8) - 1.0).abs() < 1e-6);
     }
 }

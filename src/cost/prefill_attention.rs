@@ -1,15 +1,61 @@
 //! Attention of prompt chunks over themselves and what was computed before them.
 //!
-//! Two laws, by kernel. Tiles of 128 rows share the SMs evenly but for the longest tile's tail. Tiles
-//! of 64 rows run in whole waves over the earlier KV, and overlap in the causal triangle. Several
-//! chunks in a step are one launch, so their tiles add up before the waves are counted.
+//! ```text
+//! tile    = u (pairs / q + pad_tokens) + tile_us        u: a tile's time per token of context
+//! compute = throttled(pnorm(waves(tiles / SMs) tile, max(tail (u kv + tile_us), tile)))
+//! t       = t0 + pnorm(compute, read / bandwidth) + write_passes written / bandwidth
+//! ```
+//!
+//! Several chunks in a step are one launch, so their tiles add up before the waves are counted. Keys
+//! and values of the chunk are written to the cache first, by a kernel of its own. Kernels differ in
+//! the rows of a tile and in [`Packing`]; a fit finds which describes them.
 
-use crate::catalog::Gpu;
+use serde::{Deserialize, Serialize};
 
 use super::PrefillChunk;
 use super::attention::AttentionShape;
-use super::coefficients::{PrefillAttentionCoefficients, TilesCoefficients, WavesCoefficients};
+use super::law::{L2, law, throttled, waves};
 use super::smooth_max::smooth_max;
+use crate::catalog::Gpu;
+
+/// Whether query heads that share a KV head share a tile's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Packing {
+    /// Always (FlashAttention 3).
+    Always,
+    /// Only where a sequence has one query (FlashAttention 2).
+    OneQuery,
+    Never,
+}
+
+law! {
+    /// See the module.
+    pub struct PrefillAttentionLaw[tile_rows: u32, packing: Packing] {
+        t0_us = 9.0 in [0.1, 40.0] else 0.0,
+        compute_efficiency = 0.6 in [0.2, 1.0] else 1.0,
+        memory_efficiency = 0.6 in [0.05, 3.0] else 1.0,
+        p = 2.0 in [0.8, 12.0] else 12.0,
+        tile_us = 0.5 in [0.0, 20.0] else 0.0,
+        /// Context that a tile pays beyond what its queries see: the masked corner.
+        pad_tokens = 30.0 in [0.0, 600.0] else 0.0,
+        /// Share of the longest tile that nothing overlaps.
+        tail = 0.7 in [0.0, 3.0] else 1.0,
+        memory_p = 1.5 in [0.6, 8.0] else 2.0,
+        /// Passes of the cache write over what it reads and writes.
+        write_passes = 1.5 in [0.2, 20.0] else 0.0,
+        /// How far tiles run in whole waves.
+        wave_share = 0.5 in [0.0, 1.0] else 0.0,
+        /// Loss to the power limit for each factor of e beyond 1 ms.
+        throttle = 0.02 in [0.0, 0.2] else 0.0,
+        /// Speed of a warm L2 against memory.
+        l2_speedup = 2.0 in [1.0, 8.0] else 1.0,
+        /// Share of the L2 that a benchmark's operands stay in.
+        l2_share = 0.5 in [0.05, 2.0] else 0.5,
+    }
+}
+
+const THROTTLED_FROM_US: f64 = 1000.0;
 
 /// Query-key pairs of `chunk` divided by its queries: the mean number of tokens a query sees, the
 /// window included.
@@ -28,95 +74,82 @@ pub(super) fn mean_kv_tokens(chunk: PrefillChunk, window_tokens: Option<u32>) ->
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct PrefillAttention {
-    law: Law,
+pub struct PrefillAttention {
+    law: PrefillAttentionLaw,
+    l2: L2,
+    l2_bytes: f64,
     heads_q: f64,
+    heads_kv: f64,
     num_sms: f64,
+    /// Time of a tile per token of context.
+    token_us: f64,
     query_bytes: f64,
     kv_bytes: f64,
+    written_bytes: f64,
     bytes_per_us: f64,
 }
 
-#[derive(Clone, Debug)]
-enum Law {
-    /// With the time of a 128-row tile per token of context.
-    Tiles128 { fit: TilesCoefficients, token_us: f64 },
-    /// With the time of a 64-row tile per token of context.
-    Waves64 { fit: WavesCoefficients, token_us: f64 },
-}
-
 impl PrefillAttention {
-    pub fn new(shape: &AttentionShape, gpu: &Gpu, fit: PrefillAttentionCoefficients) -> Self {
+    pub fn new(shape: &AttentionShape, gpu: &Gpu, law: &PrefillAttentionLaw, l2: L2) -> Self {
         let num_sms = f64::from(gpu.num_sms);
-        let (law, memory_efficiency) = match fit {
-            PrefillAttentionCoefficients::Tiles128(fit) => {
-                let flops_per_us = gpu.bf16_flops * 1e-6 / num_sms * fit.compute_efficiency;
-                let token_us = 4.0 * 128.0 * shape.prefill_head_dim / flops_per_us;
-                (Law::Tiles128 { fit, token_us }, fit.memory_efficiency)
-            }
-            PrefillAttentionCoefficients::Waves64(fit) => {
-                let token_us = fit.token_ns * 1e-3 * shape.prefill_head_dim / 128.0;
-                (Law::Waves64 { fit, token_us }, fit.memory_efficiency)
-            }
-        };
+        let flops_per_us = gpu.bf16_flops * 1e-6 / num_sms * law.compute_efficiency;
         Self {
-            law,
+            law: *law,
+            l2,
+            l2_bytes: gpu.l2_bytes as f64,
             heads_q: shape.heads_q,
+            heads_kv: shape.prefill_heads_kv,
             num_sms,
+            token_us: 4.0 * f64::from(law.tile_rows) * shape.prefill_head_dim / flops_per_us,
             query_bytes: shape.prefill_query_bytes,
             kv_bytes: shape.kv_bytes_per_token,
-            bytes_per_us: gpu.hbm_bytes_per_s * 1e-6 * memory_efficiency,
+            written_bytes: shape.new_kv_bytes + shape.kv_bytes_per_token,
+            bytes_per_us: gpu.hbm_bytes_per_s * 1e-6,
         }
     }
 
     pub fn t0_us(&self) -> f64 {
-        match &self.law {
-            Law::Tiles128 { fit, .. } => fit.t0_us,
-            Law::Waves64 { fit, .. } => fit.t0_us,
-        }
+        self.law.t0_us
     }
 
     /// One launch over `chunks`, which is not empty.
     pub fn time_us(&self, chunks: &[PrefillChunk], window_tokens: Option<u32>) -> f64 {
-        let memory = self.read_us(chunks, window_tokens);
-        match &self.law {
-            Law::Tiles128 { fit, token_us } => {
-                let (mut work, mut longest) = (0.0, 0.0f64);
-                for &chunk in chunks {
-                    let tiles = self.heads_q * f64::from(chunk.num_tokens.div_ceil(128));
-                    let tile =
-                        token_us * (mean_kv_tokens(chunk, window_tokens) + fit.pad_tokens) + fit.tile_us;
-                    let tail = fit.tail * (token_us * visible_tokens(chunk, window_tokens) + fit.tile_us);
-                    work += tiles * tile;
-                    longest = longest.max(tail).max(tile);
-                }
-                let compute = smooth_max(work / self.num_sms, longest, fit.p);
-                fit.t0_us + smooth_max(compute, memory, fit.memory_p)
-            }
-            Law::Waves64 { fit, token_us } => {
-                let (mut tiles, mut earlier, mut triangle) = (0.0, 0.0, 0.0);
-                for &chunk in chunks {
-                    let chunk_tiles = self.heads_q * f64::from(chunk.num_tokens.div_ceil(64));
-                    let mean = mean_kv_tokens(chunk, window_tokens);
-                    let past = f64::from(chunk.num_computed_tokens).min(mean);
-                    tiles += chunk_tiles;
-                    earlier += chunk_tiles * (fit.tile_us + token_us * past);
-                    triangle += chunk_tiles * token_us * (mean - past + 32.0);
-                }
-                let waves = tiles / self.num_sms;
-                let compute = (waves.ceil() * earlier + waves.max(1.0) * triangle) / tiles;
-                fit.t0_us + smooth_max(compute, memory, fit.p)
-            }
+        let law = &self.law;
+        let (mut work, mut all_tiles, mut longest) = (0.0, 0.0, 0.0f64);
+        let (mut read, mut written) = (0.0, 0.0);
+        for &chunk in chunks {
+            let queries = f64::from(chunk.num_tokens);
+            let tiles = self.tiles(chunk.num_tokens);
+            let visible = visible_tokens(chunk, window_tokens);
+            let tile = self.token_us * (mean_kv_tokens(chunk, window_tokens) + law.pad_tokens) + law.tile_us;
+            work += tiles * tile;
+            all_tiles += tiles;
+            longest = longest.max(law.tail * (self.token_us * visible + law.tile_us)).max(tile);
+            read += queries * self.query_bytes + visible.max(queries) * self.kv_bytes;
+            written += queries * self.written_bytes;
         }
+        let waves = waves(all_tiles, self.num_sms, law.wave_share);
+        let mut compute = smooth_max(waves * work / all_tiles, longest, law.p);
+        compute *= throttled(compute, THROTTLED_FROM_US, law.throttle);
+        let speedup = self.l2.speedup(read + written, self.l2_bytes, law.l2_speedup, law.l2_share);
+        let bytes_per_us = self.bytes_per_us * speedup;
+        let memory = read / (bytes_per_us * law.memory_efficiency);
+        law.t0_us + smooth_max(compute, memory, law.memory_p) + law.write_passes * written / bytes_per_us
     }
 
-    /// Time to read queries, keys and values once and write the output.
-    fn read_us(&self, chunks: &[PrefillChunk], window_tokens: Option<u32>) -> f64 {
-        let bytes = |&chunk: &PrefillChunk| {
-            let kv = visible_tokens(chunk, window_tokens).max(f64::from(chunk.num_tokens));
-            f64::from(chunk.num_tokens) * self.query_bytes + kv * self.kv_bytes
+    fn tiles(&self, queries: u32) -> f64 {
+        let rows = f64::from(self.law.tile_rows);
+        let queries = f64::from(queries);
+        let packed = match self.law.packing {
+            Packing::Always => true,
+            Packing::OneQuery => queries <= 1.0,
+            Packing::Never => false,
         };
-        chunks.iter().map(bytes).sum::<f64>() / self.bytes_per_us
+        if packed {
+            self.heads_kv * (queries * self.heads_q / self.heads_kv / rows).ceil()
+        } else {
+            self.heads_q * (queries / rows).ceil()
+        }
     }
 }
 

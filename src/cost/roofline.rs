@@ -1,12 +1,12 @@
 //! A step as the sum of its operations.
 
-use crate::catalog::{Dtype, Gpu, Model};
+use crate::catalog::{Gpu, Model};
 
 use super::attention::Attention;
 use super::host::Host;
 use super::layers::{KernelTimes, Layers};
 use super::memo::Memo;
-use super::{Coefficients, StepBreakdown, StepShape, StepTime};
+use super::{CompleteProfile, Profile, StepBreakdown, StepShape, StepTime};
 
 /// The cost of steps of one model on one kind of GPU.
 #[derive(Clone, Debug)]
@@ -24,15 +24,28 @@ pub struct Roofline {
 
 impl Roofline {
     /// `tp` ranks, at least one; the formats of weights and KV cache are the model's.
-    pub fn new(model: &Model, gpu: &Gpu, tp: u32, coefficients: &Coefficients) -> Self {
+    pub fn new(model: &Model, gpu: &Gpu, tp: u32, profile: Profile) -> Self {
         let tp = tp.max(1);
+        let profile = CompleteProfile::new(profile, gpu);
+        let (max_num_tokens, max_context_tokens) = profile.max_tokens_and_context();
+        let mut caveats = profile.caveats(
+            gpu,
+            model.weight_dtype,
+            model.moe.as_ref().map(|moe| moe.expert_dtype),
+            model.kv_cache_dtype,
+        );
+        if model.mla.is_some() {
+            caveats.push(
+                "latent attention was not measured; the laws of grouped-query attention stand in".to_owned(),
+            );
+        }
         Self {
-            layers: Layers::new(model, gpu, tp, coefficients),
-            attention: Attention::new(model, gpu, tp, coefficients),
-            host: Host::new(coefficients.host),
-            max_num_tokens: coefficients.max_num_tokens,
-            max_context_tokens: coefficients.max_context_tokens,
-            caveats: caveats(model, gpu, coefficients),
+            layers: Layers::new(model, gpu, tp, &profile),
+            attention: Attention::new(model, gpu, tp, &profile),
+            host: Host::new(*profile.host()),
+            max_num_tokens,
+            max_context_tokens,
+            caveats,
             layers_ns: Memo::default(),
             sampling_ns: Memo::default(),
         }
@@ -91,46 +104,16 @@ fn parts_ns(times: KernelTimes, host: &Host) -> [u64; 4] {
     [times.gemm_us, times.moe_us, times.comms_us, times.other_us].map(|time_us| host.kernels_ns(time_us))
 }
 
-fn caveats(model: &Model, gpu: &Gpu, coefficients: &Coefficients) -> Vec<String> {
-    let mut caveats = vec![format!("{}: {}", coefficients.gpu, coefficients.source)];
-    if coefficients.gpu != gpu.name {
-        caveats.push(format!("coefficients of {} stand in for {}", coefficients.gpu, gpu.name));
-    }
-    let mut unmeasured = |operation: &str, dtype: Dtype| {
-        caveats.push(format!(
-            "{operation} in {dtype:?} was not measured on {}; the 16-bit fit stands in",
-            gpu.name
-        ));
-    };
-    let weights = model.weight_dtype;
-    if gpu.native_matmul_flops(weights).is_none() || coefficients.gemm.measured(weights).is_none() {
-        unmeasured("GEMM", weights);
-    }
-    if let Some(moe) = &model.moe
-        && coefficients.moe.measured(moe.expert_dtype).is_none()
-    {
-        unmeasured("MoE", moe.expert_dtype);
-    }
-    if coefficients.decode_attention.measured(model.kv_cache_dtype).is_none() {
-        unmeasured("decode attention", model.kv_cache_dtype);
-    }
-    if model.mla.is_some() {
-        caveats.push(
-            "latent attention was not measured; the laws of grouped-query attention stand in".to_owned(),
-        );
-    }
-    caveats
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::Dtype;
     use crate::cost::CostModel;
 
     fn cost(model: &str, gpu: &str, tp: u32) -> CostModel {
         let gpu = Gpu::find(gpu).unwrap();
-        let coefficients = Coefficients::built_in(gpu).unwrap();
-        CostModel::Roofline(Box::new(Roofline::new(&Model::find(model).unwrap(), gpu, tp, &coefficients)))
+        let profile = Profile::built_in(gpu).unwrap().clone();
+        CostModel::Roofline(Box::new(Roofline::new(&Model::find(model).unwrap(), gpu, tp, profile)))
     }
 
     fn decode(num: u32, context: u64) -> StepShape {
@@ -259,9 +242,8 @@ mod tests {
     #[test]
     fn caveats_name_what_was_not_measured() {
         let gpu = Gpu::find("A100").unwrap();
-        let coefficients = Coefficients::built_in(gpu).unwrap();
         let model = Model::find("Llama-3.1-8B").unwrap().with_weight_dtype(Dtype::Fp8);
-        let roofline = Roofline::new(&model, gpu, 1, &coefficients);
+        let roofline = Roofline::new(&model, gpu, 1, Profile::built_in(gpu).unwrap().clone());
         assert!(
             roofline
                 .caveats()

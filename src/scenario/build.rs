@@ -13,7 +13,7 @@ use super::template::Template;
 use super::trace_progress::{CountingReader, TraceWithProgress};
 use super::tree::Node;
 use crate::catalog::{Gpu, KvCacheSize, Model};
-use crate::cost::{Coefficients, ConstantCost, CostModel, Roofline};
+use crate::cost::{ConstantCost, CostModel, Profile, Roofline};
 use crate::engine::EngineConfig;
 use crate::engine::connector::{KvConnector, TierConfig, TierGroup, TieredConnector};
 use crate::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
@@ -50,6 +50,8 @@ pub struct Scenario {
     pub engine: EngineConfig,
     /// How the GPU's memory is used, if nothing overrides the number of blocks.
     pub kv_cache_size: KvCacheSize,
+    /// How fast the GPU is, unless the cost is constant.
+    pub profile: Profile,
 }
 
 /// Where a scenario comes from and the tree made of it, to which errors point.
@@ -95,6 +97,7 @@ impl Scenario {
             gpu: checked.gpu,
             engine: checked.engine,
             kv_cache_size: checked.kv_cache_size,
+            profile: checked.profile,
         };
         scenario.trace_path()?;
         Ok(scenario)
@@ -152,16 +155,15 @@ impl Scenario {
         let hasher = is_hashed.then(|| self.hasher(hash_block_size));
         let scheduler = Scheduler::new(self.engine.clone(), hasher, connector)
             .map_err(|error| self.typed.wrong_as(&format!("engine.{}", error.field), &error.to_string()))?;
-        let cost = match self.file.cost {
+        let cost = match &self.file.cost {
             Some(CostSection::Constant(constant)) => CostModel::Constant(ConstantCost {
                 step_ns: constant.step_ns,
                 per_token_ns: constant.per_token_ns,
             }),
-            None => {
-                let coefficients = Coefficients::built_in(self.gpu)
-                    .map_err(|error| self.typed.wrong_as("gpu", &error.to_string()))?;
+            Some(CostSection::Profile(_)) | None => {
                 let tp = self.file.engine.tensor_parallel_size;
-                CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, &coefficients)))
+                let profile = self.profile.clone();
+                CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, profile)))
             }
         };
         let drafts = self

@@ -11,6 +11,7 @@ use super::kv_cache_groups::{blocks_for_one_request, longest_model_len};
 use crate::catalog::{
     Gpu, KvCacheSize, MemoryConfig, Model, SizingError, UnknownName, parse_hf_config, size_kv_cache,
 };
+use crate::cost::Profile;
 use crate::engine::EngineConfig;
 use crate::engine::kv_cache::KvCacheSpec;
 use crate::text_file::{TextFileError, read_text};
@@ -29,6 +30,7 @@ pub(super) struct Checked {
     pub gpu: &'static Gpu,
     pub engine: EngineConfig,
     pub kv_cache_size: KvCacheSize,
+    pub profile: Profile,
 }
 
 /// # Errors
@@ -39,7 +41,7 @@ pub(super) fn check(typed: &Typed, file: &ScenarioFile) -> Result<Checked, Scena
     let gpu = Gpu::find(&file.gpu).map_err(|error| unknown_name(typed, "gpu", &error, ""))?;
     let (engine, kv_cache_size) = check_engine(typed, &file.engine, &model, gpu)?;
     check_workload(typed, file, engine.max_model_len)?;
-    check_cost(typed, file.cost)?;
+    let profile = check_cost(typed, file.cost.as_ref(), gpu)?;
     for (index, action) in file.actions.iter().enumerate() {
         if !(0.0..=MAX_AT_S).contains(&action.at_s) {
             return Err(typed
@@ -47,7 +49,7 @@ pub(super) fn check(typed: &Typed, file: &ScenarioFile) -> Result<Checked, Scena
                 .hint(format!("give seconds from the start, 0 to {MAX_AT_S}")));
         }
     }
-    Ok(Checked { model, gpu, engine, kv_cache_size })
+    Ok(Checked { model, gpu, engine, kv_cache_size, profile })
 }
 
 /// The name becomes a folder.
@@ -323,9 +325,14 @@ fn check_prompt_embeds(
     }
 }
 
-/// Bounds that keep the sum of all steps within 64 bits.
-fn check_cost(typed: &Typed, cost: Option<CostSection>) -> Result<(), ScenarioError> {
-    let Some(CostSection::Constant(constant)) = cost else { return Ok(()) };
+/// The GPU's profile. Constants have bounds that keep the sum of all steps within 64 bits.
+fn check_cost(typed: &Typed, cost: Option<&CostSection>, gpu: &Gpu) -> Result<Profile, ScenarioError> {
+    let built_in = Profile::built_in(gpu).cloned().map_err(|error| typed.wrong_as("gpu", &error.to_string()));
+    let constant = match cost {
+        None => return built_in,
+        Some(CostSection::Profile(file)) => return read_profile(typed, file),
+        Some(CostSection::Constant(constant)) => constant,
+    };
     for (field, value, most) in [
         ("step_ns", constant.step_ns, MAX_STEP_NS),
         ("per_token_ns", constant.per_token_ns, MAX_PER_TOKEN_NS),
@@ -336,5 +343,19 @@ fn check_cost(typed: &Typed, cost: Option<CostSection>) -> Result<(), ScenarioEr
                 .hint(format!("give nanoseconds, at most {most}")));
         }
     }
-    Ok(())
+    built_in
+}
+
+fn read_profile(typed: &Typed, file: &str) -> Result<Profile, ScenarioError> {
+    let path = typed.source.path.parent().unwrap_or(Path::new("")).join(file);
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        typed
+            .wrong("cost.profile", format!("cannot read the profile {}: {error}", path.display()))
+            .hint("give the path of a profile that `kvsim calibrate` wrote, relative to the scenario")
+    })?;
+    Profile::from_yaml(&text).map_err(|error| {
+        typed
+            .wrong("cost.profile", format!("{}: {error}", path.display()))
+            .hint("correct the profile, or write it again with `kvsim calibrate`")
+    })
 }

@@ -23,7 +23,7 @@ pub struct ScenarioFile {
     #[serde(default)]
     pub engine: EngineSection,
     pub workload: WorkloadConfig,
-    /// The GPU's own cost model if left out.
+    /// The GPU's built-in profile if left out.
     #[serde(default)]
     pub cost: Option<CostSection>,
     /// What is done to the server while it runs.
@@ -35,10 +35,12 @@ const fn one() -> u64 {
     1
 }
 
-/// A cost model other than the GPU's.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+/// A cost model other than the GPU's built-in profile.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CostSection {
+    /// A file that `kvsim calibrate` wrote, relative to this one.
+    Profile(String),
     /// So much for each step and each of its tokens.
     Constant(ConstantSection),
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
@@ -55,8 +56,9 @@ pub enum TurnTimes {
     ClosedLoop,
 }
 
-/// Ids of tokens that the workload's own trace tells only the number of are moved to here.
-const FIRST_MOVED_TOKEN: u64 = FIRST_UNKNOWN_TOKEN - (1 << 60);
+/// Ids of tokens that the workload's own trace tells only the number of are moved to here, where no
+/// reader and no generator has ids.
+const MOVED_TOKENS: Range<u64> = 13 << 59..14 << 59;
 
 /// Asks a workload for its requests.
 pub struct Generator {
@@ -187,19 +189,25 @@ impl Generator {
 
 /// Tokens whose ids a trace can hold.
 fn moved(tokens: TokenRuns) -> Result<TokenRuns, TraceError> {
-    let fits = |run: &TokenRun| run.start <= FIRST_MOVED_TOKEN - u64::from(run.len);
-    if tokens.runs().iter().all(fits) {
+    let end = |run: &TokenRun| u128::from(run.start) + u128::from(run.len);
+    let is_low = |run: &TokenRun| end(run) <= u128::from(MOVED_TOKENS.start);
+    if tokens.runs().iter().all(is_low) {
         return Ok(tokens);
     }
+    let num_moved = MOVED_TOKENS.end - MOVED_TOKENS.start;
     let mut moved = TokenRuns::new();
     for run in tokens.runs() {
+        let is_high = run.start >= MOVED_TOKENS.end && end(run) <= u128::from(FIRST_UNKNOWN_TOKEN);
         match run.start.checked_sub(FIRST_UNKNOWN_TOKEN) {
-            None if fits(run) => moved.push_run(run.start, run.len),
-            Some(offset) if offset < 1 << 60 => moved.push_run(FIRST_MOVED_TOKEN + offset, run.len),
+            None if is_low(run) || is_high => moved.push_run(run.start, run.len),
+            Some(offset) if offset < num_moved - u64::from(run.len) => {
+                moved.push_run(MOVED_TOKENS.start + offset, run.len);
+            }
             _ => {
-                let message =
-                    format!("the token id {} is too large; ids lie below {FIRST_MOVED_TOKEN}", run.start);
-                return Err(TraceError::Unfit(message));
+                return Err(TraceError::Unfit(format!(
+                    "the token id {} is one of those that stand for unknown tokens, {} to {}",
+                    run.start, MOVED_TOKENS.start, MOVED_TOKENS.end
+                )));
             }
         }
     }
@@ -296,10 +304,12 @@ mod tests {
     fn ids_that_a_trace_cannot_hold_are_moved() {
         let mut tokens = TokenRuns::from_run(7, 3);
         tokens.push_run(FIRST_UNKNOWN_TOKEN + 5, 2);
+        tokens.push_run(MOVED_TOKENS.end, 1);
         let mut expected = TokenRuns::from_run(7, 3);
-        expected.push_run(FIRST_MOVED_TOKEN + 5, 2);
+        expected.push_run(MOVED_TOKENS.start + 5, 2);
+        expected.push_run(MOVED_TOKENS.end, 1);
         assert_eq!(moved(tokens).unwrap(), expected);
-        assert!(moved(TokenRuns::from_run(FIRST_MOVED_TOKEN, 1)).is_err());
+        assert!(moved(TokenRuns::from_run(MOVED_TOKENS.start, 1)).is_err());
         assert!(moved(TokenRuns::from_run(u64::MAX, 1)).is_err());
     }
 }

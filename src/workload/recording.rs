@@ -77,6 +77,8 @@ impl Recording {
         WorkloadNotes {
             trace_format: Some(self.format.name()),
             notes: self.reader.notes(),
+            // Only times or lengths are taken.
+            hash_id_tokens: None,
             skipped_rows: skipped.count,
             first_skipped_row: skipped.first,
         }

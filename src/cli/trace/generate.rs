@@ -1,7 +1,7 @@
 //! `kvsim trace generate`: the requests of a scenario as a trace.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -12,6 +12,7 @@ use crate::scenario::{Scenario, Source};
 use crate::text_file::read_text;
 use crate::trace_tools::{AnswerTimes, Generator, TraceError, TurnTimes};
 use crate::units::SimTime;
+use crate::workload::WorkloadNotes;
 use crate::workload::trace::KvsimHeader;
 
 /// Write the requests of a scenario's workload as a trace, without a server
@@ -53,7 +54,9 @@ pub(super) fn generate(arguments: &GenerateArguments) -> Result<u8, Box<dyn Erro
         seed: arguments.seed,
         ..Source::default()
     })?;
-    let workload = scenario.workload()?;
+    let mut workload = scenario.workload()?;
+    // What is known of a trace is known once its first request has been read.
+    workload.peek().map_err(|error| locate(path, error.into()))?;
     let answers = AnswerTimes {
         ttft: SimTime::from_secs_f64(arguments.ttft_ms / 1e3),
         tpot: SimTime::from_secs_f64(arguments.tpot_ms / 1e3),
@@ -64,19 +67,24 @@ pub(super) fn generate(arguments: &GenerateArguments) -> Result<u8, Box<dyn Erro
         TurnTimes::Recorded => answers.note(),
         TurnTimes::ClosedLoop => "turns that wait for an answer have a think time and no time".into(),
     };
-    let mut notes = vec![made, rule.clone()];
-    notes.extend(workload.notes().notes);
-    let header = KvsimHeader { tenants: workload.tenants().to_vec(), notes, hash_id_tokens: None };
+    let WorkloadNotes { notes: assumed, hash_id_tokens, .. } = workload.notes();
+    let notes = [vec![made, rule.clone()], assumed].concat();
+    let header = KvsimHeader { tenants: workload.tenants().to_vec(), notes, hash_id_tokens };
     let mut generator = Generator::new(workload, answers, turn_times);
-    arguments.output.write(&header, |write| {
-        generator.run(write).map_err(|error| match error {
-            TraceError::Write(error) => TraceError::Write(error).to_string().into(),
-            TraceError::Lacks { line, problem, instead } => {
-                format!("{}: request {line}: {problem}; {instead}", path.display()).into()
-            }
-            error => format!("{}: {error}", path.display()).into(),
-        })
-    })?;
+    arguments
+        .output
+        .write(&header, |write| generator.run(write).map_err(|error| locate(path, error).into()))?;
     arguments.output.say(&rule)?;
     Ok(exit::OK)
+}
+
+/// The error with its place in front.
+fn locate(scenario: &Path, error: TraceError) -> String {
+    match error {
+        TraceError::Write(error) => TraceError::Write(error).to_string(),
+        TraceError::Lacks { line, problem, instead } => {
+            format!("{}: request {line}: {problem}; {instead}", scenario.display())
+        }
+        error => format!("{}: {error}", scenario.display()),
+    }
 }

@@ -63,15 +63,6 @@ impl InputArguments {
         Ok(Opened { format, reader, first })
     }
 
-    /// How sessions are known, behind their number.
-    pub fn sessions_note(&self, estimated: usize, all: usize) -> &'static str {
-        match estimated {
-            0 => "",
-            _ if estimated == all => ", told by prompts that go on from earlier ones",
-            _ => ", some told by prompts that go on from earlier ones",
-        }
-    }
-
     /// The error with the trace's name in front, where it is about its content.
     pub fn locate(&self, error: TraceError) -> String {
         match error {
@@ -143,6 +134,15 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 pub(super) fn number_within(text: &str, least: f64, most: f64) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("take a number from {least} to {most}"))
+}
+
+/// How sessions are known, behind their number.
+pub(super) fn how_known(estimated: usize, all: usize) -> &'static str {
+    match estimated {
+        0 => "",
+        _ if estimated == all => ", told by prompts that go on from earlier ones",
+        _ => ", some told by prompts that go on from earlier ones",
+    }
 }
 
 /// The format of this name.

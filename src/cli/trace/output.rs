@@ -40,8 +40,8 @@ fn parse_writable(name: &str) -> Result<TraceFormat, String> {
 }
 
 impl OutputArguments {
-    /// Writes what `write` hands to its argument, reads it back, and puts it in its place. `before`
-    /// are figures of the trace that it is made of, where what was lost is to be told.
+    /// Writes the requests that `write` hands to its argument, reads them back, puts the trace in its
+    /// place, and tells what was lost.
     pub fn write(
         &self,
         header: &KvsimHeader,
@@ -127,7 +127,7 @@ impl OutputArguments {
 /// Compresses by the file's name.
 enum Compressed {
     Plain(BufWriter<File>),
-    Gzip(GzEncoder<BufWriter<File>>),
+    Gzip(Box<GzEncoder<BufWriter<File>>>),
     Zstd(ZstdFrames),
 }
 
@@ -135,7 +135,7 @@ impl Compressed {
     fn new(path: &Path, file: File) -> Self {
         let file = BufWriter::with_capacity(1 << 18, file);
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("gz") => Self::Gzip(GzEncoder::new(file, Compression::default())),
+            Some("gz") => Self::Gzip(Box::new(GzEncoder::new(file, Compression::default()))),
             Some("zst") => Self::Zstd(ZstdFrames { file, text: Vec::new() }),
             _ => Self::Plain(file),
         }

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use clap::Args;
 
-use super::input::{InputArguments, number_within};
+use super::input::{InputArguments, how_known, number_within};
 use super::output::OutputArguments;
 use crate::cli::exit;
 use crate::trace_tools::{SampleSize, SessionTable, sample as choose};
@@ -67,7 +67,7 @@ pub(super) fn sample(arguments: &SampleArguments) -> Result<u8, Box<dyn Error>> 
         };
         copy().map_err(|error| input.locate(error).into())
     })?;
-    let known = input.sessions_note(table.num_estimated as usize, keep.len());
+    let known = how_known(table.num_estimated as usize, keep.len());
     output.say(&format!("sessions: {kept} of {}{known}", keep.len()))?;
     Ok(exit::OK)
 }

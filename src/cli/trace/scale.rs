@@ -4,7 +4,7 @@ use std::error::Error;
 
 use clap::Args;
 
-use super::input::{InputArguments, number_within};
+use super::input::{InputArguments, how_known, number_within};
 use super::output::OutputArguments;
 use crate::cli::exit;
 use crate::trace_tools::{Population, scale_rate};
@@ -84,7 +84,7 @@ fn with_population(
         requests.iter().try_for_each(write).map_err(|error| input.locate(error).into())
     })?;
     let (before, after) = (population.num_sessions(), (population.num_sessions() as f64 * factor).round());
-    let known = input.sessions_note(population.num_estimated(), before);
+    let known = how_known(population.num_estimated(), before);
     output.say(&format!("sessions: {after} from {before}{known}"))?;
     if factor > 1.0 {
         let (shared, all) = population.shared_prompt_tokens();

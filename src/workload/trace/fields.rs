@@ -82,6 +82,10 @@ impl TimeUnit {
     /// than count.
     #[inline]
     fn parse_plain(self, text: &[u8]) -> Option<SimTime> {
+        // 19 digits fit 64 bits.
+        if text.len() > 19 {
+            return None;
+        }
         let mut value = 0_u64;
         let mut point = None;
         for (at, &byte) in text.iter().enumerate() {
@@ -89,10 +93,6 @@ impl TimeUnit {
                 digit @ 0..10 => value = value * 10 + u64::from(digit),
                 _ if byte == b'.' && point.is_none() => point = Some(at),
                 _ => return None,
-            }
-            // 18 digits fit 64 bits.
-            if at > 18 {
-                return None;
             }
         }
         let whole = point.unwrap_or(text.len());
@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plain_numbers_are_read_as_any(text in "[0-9]{0,11}([.][0-9]{0,11})?") {
+        fn plain_numbers_are_read_as_any(text in "[0-9]{0,24}([.][0-9]{0,11})?") {
             for unit in [TimeUnit::Seconds, TimeUnit::Milliseconds] {
                 if let Some(plain) = unit.parse_plain(text.as_bytes()) {
                     prop_assert_eq!(Some(plain), unit.parse_any(&text));

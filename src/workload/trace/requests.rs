@@ -68,6 +68,7 @@ impl Requests {
         WorkloadNotes {
             trace_format: Some(self.format.name()),
             notes,
+            hash_id_tokens: self.reader.hash_id_tokens(),
             skipped_rows: skipped.count,
             first_skipped_row: skipped.first,
         }

@@ -1,0 +1,15 @@
+//! Each operation: the shape of its timings, and which of them matter for what.
+
+mod attention;
+mod collective;
+mod elementwise;
+mod gemm;
+mod moe;
+
+pub(super) use attention::{
+    DecodeOperation, DecodeShape, Heads, MixedOperation, MixedShape, PrefillOperation, PrefillShape,
+};
+pub(super) use collective::{CollectiveShape, NvlinkAllReduceOperation, RateOperation};
+pub(super) use elementwise::{ElementwiseOperation, ElementwiseShape, SamplerOperation, SamplerShape};
+pub(super) use gemm::{GemmOperation, GemmShape};
+pub(super) use moe::{MoeOperation, MoeTiming};

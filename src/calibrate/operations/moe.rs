@@ -1,0 +1,104 @@
+use super::super::operation::{Operation, Variant};
+use crate::catalog::Gpu;
+use crate::cost::Format;
+use crate::cost::moe::{BlockRows, MoeLaw, MoeLayer, MoeShape};
+use crate::cost::tuned_moe;
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::calibrate) struct MoeTiming {
+    pub tokens: u32,
+    pub hidden: u32,
+    /// After division by tensor parallelism.
+    pub inter: u32,
+    pub experts_per_token: u32,
+    pub num_experts: u32,
+    pub expert_matrices: u32,
+    /// Ranks that share the experts: the timed rank's load is not known beyond 1.
+    pub expert_parallel: u32,
+    /// Where the benchmark forced it.
+    pub activated_experts: Option<u32>,
+}
+
+/// All experts on one rank, of a size that models have.
+fn is_whole(shape: &MoeTiming) -> bool {
+    shape.expert_parallel == 1 && shape.inter >= 256
+}
+
+pub(in crate::calibrate) struct MoeOperation;
+
+impl Operation for MoeOperation {
+    type Shape = MoeTiming;
+    type Law = MoeLaw;
+    const SCOPE: &'static str = "no expert parallelism, inter / tp >= 256";
+
+    fn variants(_gpu: &Gpu, format: Format) -> Vec<Variant<MoeLaw>> {
+        let free: &[&str] = &[
+            "t0_us",
+            "compute_efficiency",
+            "memory_efficiency",
+            "p",
+            "activation_passes",
+            "pad_rows",
+            "pad_inter",
+            "small_block_gain",
+            "depth_us",
+            // Last, because only 16-bit kernels have tuned configurations.
+            "tuned_gain",
+        ];
+        let free = if format == Format::Bf16 { free } else { &free[..free.len() - 1] };
+        [BlockRows::Default, BlockRows::Fitted]
+            .map(|rows| Variant { law: MoeLaw::neutral(rows), free })
+            .into_iter()
+            .collect()
+    }
+
+    fn predict_us(shape: &MoeTiming, format: Format, gpu: &Gpu, law: &MoeLaw) -> f64 {
+        // A rank holds its share of the experts, and on average sees its share of the choices.
+        let num_experts = (shape.num_experts / shape.expert_parallel).max(1);
+        let local = MoeShape {
+            hidden: shape.hidden,
+            inter: shape.inter,
+            num_experts,
+            experts_per_token: f64::from(shape.experts_per_token) / f64::from(shape.expert_parallel),
+            expert_matrices: shape.expert_matrices,
+            dtype: format.weights(),
+            is_tuned: format == Format::Bf16 && tuned_moe::is_tuned(gpu, num_experts, shape.inter),
+        };
+        let layer = MoeLayer::new(&local, gpu, law);
+        match shape.activated_experts {
+            Some(hit) => layer.time_with_hit_us(shape.tokens, f64::from(hit)),
+            None => layer.time_us(shape.tokens),
+        }
+    }
+
+    fn is_in_scope(shape: &MoeTiming, _format: Format, _gpu: &Gpu) -> bool {
+        is_whole(shape)
+    }
+
+    fn is_serving(shape: &MoeTiming) -> bool {
+        (8..=256).contains(&shape.tokens) && is_whole(shape)
+    }
+
+    fn key(shape: &MoeTiming) -> String {
+        format!("{} {} {} {}", shape.hidden, shape.inter, shape.experts_per_token, shape.num_experts)
+    }
+
+    fn quantities(shape: &MoeTiming) -> Vec<(&'static str, f64)> {
+        vec![
+            ("tokens", f64::from(shape.tokens)),
+            ("hidden", f64::from(shape.hidden)),
+            ("inter", f64::from(shape.inter)),
+            ("experts", f64::from(shape.num_experts)),
+            ("topk", f64::from(shape.experts_per_token)),
+        ]
+    }
+
+    fn weight(shape: &MoeTiming, format: Format, gpu: &Gpu) -> f64 {
+        match (Self::is_in_scope(shape, format, gpu), shape.expert_parallel) {
+            (true, _) if Self::is_serving(shape) => 1.5,
+            (true, _) => 1.0,
+            (false, 1) => 0.1,
+            (false, _) => 0.0,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! One row of a timing table: values by column, and errors that name their place.
+
+use std::path::Path;
+
+use csv::StringRecord;
+
+use super::CalibrateError;
+use super::operations::{CollectiveShape, Heads, MoeTiming};
+use crate::cost::{Format, PrefillChunk};
+
+const DTYPES: &str = "bfloat16, float16, fp8, fp8_block, int4_wo, nvfp4, w4a16_mxfp4, w4a8_mxfp4_mxfp8";
+
+/// One record with the names of its columns.
+pub(super) struct Row<'a> {
+    pub path: &'a Path,
+    pub line: u64,
+    pub header: &'a StringRecord,
+    pub record: &'a StringRecord,
+}
+
+impl Row<'_> {
+    fn position(&self, column: &str) -> Option<usize> {
+        self.header.iter().position(|name| name == column)
+    }
+
+    pub fn wrong(&self, column: &str, problem: String, known: &str) -> CalibrateError {
+        CalibrateError::Value {
+            path: self.path.to_owned(),
+            line: self.line,
+            column: self.position(column).map_or(1, |index| index + 1),
+            name: column.to_owned(),
+            problem,
+            hint: format!("use one of: {known}"),
+        }
+    }
+
+    pub fn optional(&self, column: &str) -> &str {
+        self.position(column).map_or("", |index| &self.record[index])
+    }
+
+    pub fn text(&self, column: &str) -> Result<&str, CalibrateError> {
+        let Some(index) = self.position(column) else {
+            let op = self.optional("op");
+            return Err(CalibrateError::Row {
+                path: self.path.to_owned(),
+                line: 1,
+                problem: format!("the column `{column}` is missing"),
+                hint: match op {
+                    "" => "every table has gpu, op, dtype and time_us".to_owned(),
+                    op => format!("add `{column}`, which rows of {op} need"),
+                },
+            });
+        };
+        Ok(&self.record[index])
+    }
+
+    /// A number; empty is an error.
+    fn number(
+        &self,
+        column: &str,
+        wanted: &str,
+        is_fine: impl Fn(f64) -> bool,
+    ) -> Result<f64, CalibrateError> {
+        let text = self.text(column)?;
+        match text.trim().parse::<f64>() {
+            Ok(value) if is_fine(value) => Ok(value),
+            _ => Err(CalibrateError::Value {
+                path: self.path.to_owned(),
+                line: self.line,
+                column: self.position(column).map_or(1, |index| index + 1),
+                name: column.to_owned(),
+                problem: if text.trim().is_empty() {
+                    "there is no value".to_owned()
+                } else {
+                    format!("found `{text}`")
+                },
+                hint: format!("give {wanted}"),
+            }),
+        }
+    }
+
+    /// Who measured it, and with which release.
+    pub fn source(&self) -> String {
+        match (self.optional("source"), self.optional("framework")) {
+            (source, "") => source.to_owned(),
+            (source, framework) => format!("{source} ({framework})"),
+        }
+    }
+
+    pub fn time_us(&self) -> Result<f64, CalibrateError> {
+        self.number("time_us", "microseconds above 0", |time| time.is_finite() && time > 0.0)
+    }
+
+    pub fn count(&self, column: &str) -> Result<u32, CalibrateError> {
+        let is_count = |value: f64| value.fract() == 0.0 && (1.0..=f64::from(u32::MAX)).contains(&value);
+        Ok(self.number(column, "a whole number from 1", is_count)? as u32)
+    }
+
+    /// A count that may be 0 or, where it does not apply, empty.
+    fn count_or_0(&self, column: &str) -> Result<u32, CalibrateError> {
+        if self.optional(column).trim().is_empty() {
+            return Ok(0);
+        }
+        let is_count = |value: f64| value.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&value);
+        Ok(self.number(column, "a whole number from 0", is_count)? as u32)
+    }
+
+    /// Of the KV cache where there is one, of weights and activations otherwise.
+    pub fn format(&self) -> Result<Format, CalibrateError> {
+        let column = if self.optional("kv_dtype").is_empty() { "dtype" } else { "kv_dtype" };
+        Ok(match self.text(column)? {
+            "bfloat16" | "float16" => Format::Bf16,
+            // Logits; no product has a law in 32 bits.
+            "float32" if self.optional("op") == "sampler" => Format::Bf16,
+            "fp8" => Format::Fp8,
+            "fp8_block" => Format::Fp8Block,
+            "int4_wo" => Format::Int4,
+            "nvfp4" => Format::Nvfp4,
+            "w4a16_mxfp4" if self.optional("kernel").contains("gptoss") => Format::Mxfp4,
+            "w4a16_mxfp4" => Format::Mxfp4Marlin,
+            "w4a8_mxfp4_mxfp8" => Format::Mxfp4Mxfp8,
+            other => return Err(self.wrong(column, format!("there is no format `{other}`"), DTYPES)),
+        })
+    }
+
+    pub fn heads(&self) -> Result<Heads, CalibrateError> {
+        let window = self.count_or_0("window")?;
+        Ok(Heads {
+            heads_q: self.count("heads_q")?,
+            heads_kv: self.count("heads_kv")?,
+            head_dim: self.count("head_dim")?,
+            window_tokens: (window > 0).then_some(window),
+        })
+    }
+
+    pub fn chunk(&self) -> Result<PrefillChunk, CalibrateError> {
+        Ok(PrefillChunk {
+            num_tokens: self.count("q_len")?,
+            num_computed_tokens: self.count_or_0("kv_past")?,
+        })
+    }
+
+    pub fn moe(&self) -> Result<MoeTiming, CalibrateError> {
+        let (hidden, inter) = (self.count("hidden")?, self.count("inter")?);
+        let (topk, experts) = (self.count("topk")?, self.count("experts")?);
+        Ok(MoeTiming {
+            tokens: self.count("tokens")?,
+            hidden,
+            inter: (inter / self.count("moe_tp")?).max(1),
+            experts_per_token: topk,
+            num_experts: experts,
+            expert_matrices: self.expert_matrices((hidden, inter, topk, experts)),
+            expert_parallel: self.count("moe_ep")?,
+            activated_experts: Some(self.count_or_0("activated_experts")?).filter(|&count| count > 0),
+        })
+    }
+
+    pub fn collective(&self) -> Result<CollectiveShape, CalibrateError> {
+        Ok(CollectiveShape { num_gpus: self.count("num_gpus")?, bytes: f64::from(self.count("bytes")?) })
+    }
+
+    /// Read and written for each value of the output, in 16 bits, by the kernel's name.
+    pub fn elementwise_bytes(&self) -> Result<f64, CalibrateError> {
+        Ok(match self.text("kernel")? {
+            // Gate and up in, one out.
+            "act_fn" => 6.0,
+            // With the residual: two in, two out.
+            "layernorm" | "final_layernorm" => 8.0,
+            // Kernels of 2024, which pass over their operands more than once.
+            "add" => 5.5,
+            "mlp_act" => 9.0,
+            "input_layernorm" | "post_attention_layernorm" => 10.0,
+            "attn_rope" => 12.0,
+            "emb" => 20.0,
+            // One in, one out.
+            _ => 4.0,
+        })
+    }
+
+    /// Weight matrices of an expert: three with a gate. Nemotron 3's experts have none (squared
+    /// ReLU), which vLLM's benchmarks know since 0.24; no column says so.
+    fn expert_matrices(&self, shape: (u32, u32, u32, u32)) -> u32 {
+        let (hidden, inter, topk, experts) = shape;
+        let is_nemotron =
+            (hidden, inter, topk, experts) == (2688, 1856, 6, 128) || (topk, experts) == (22, 512);
+        let is_old = self.optional("framework") == "vllm-0.14.0";
+        if is_nemotron && !is_old { 2 } else { 3 }
+    }
+}

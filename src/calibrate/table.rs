@@ -1,0 +1,317 @@
+//! Timing tables: CSV with a header, one measured kernel on a row.
+//!
+//! Every table has `gpu`, `op`, `dtype` and `time_us`, and the columns of its operations; further
+//! columns do not matter. Rows of GPUs that the catalogue does not hold and rows whose `timing` holds
+//! the host's launch time are left out, and counted.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
+
+use super::CalibrateError;
+use super::operation::Timing;
+use super::operations::{
+    CollectiveShape, DecodeShape, ElementwiseShape, GemmShape, MixedShape, MoeTiming, PrefillShape,
+    SamplerShape,
+};
+use super::row::Row;
+use crate::catalog::Gpu;
+
+/// The rows of some tables, by operation.
+#[derive(Clone, Debug, Default)]
+pub struct Timings {
+    pub(super) gemm: Vec<Timing<GemmShape>>,
+    pub(super) decode_attention: Vec<Timing<DecodeShape>>,
+    pub(super) prefill_attention: Vec<Timing<PrefillShape>>,
+    pub(super) mixed_attention: Vec<Timing<MixedShape>>,
+    pub(super) moe: Vec<Timing<MoeTiming>>,
+    pub(super) all_reduce: Vec<Timing<CollectiveShape>>,
+    pub(super) all_gather: Vec<Timing<CollectiveShape>>,
+    pub(super) all_to_all: Vec<Timing<CollectiveShape>>,
+    pub(super) reduce_scatter: Vec<Timing<CollectiveShape>>,
+    pub(super) elementwise: Vec<Timing<ElementwiseShape>>,
+    pub(super) sampler: Vec<Timing<SamplerShape>>,
+    /// Rows that say nothing to a fit, by the reason.
+    pub left_out: BTreeMap<String, usize>,
+}
+
+/// Calls a macro with the names of all lists.
+macro_rules! for_all_operations {
+    ($call:ident) => {
+        $call!(
+            gemm,
+            decode_attention,
+            prefill_attention,
+            mixed_attention,
+            moe,
+            all_reduce,
+            all_gather,
+            all_to_all,
+            reduce_scatter,
+            elementwise,
+            sampler
+        )
+    };
+}
+
+const OPERATIONS: &str = "gemm, prefill_attention, decode_attention, mixed_attention, moe, all_reduce, \
+     nccl_all_reduce, nccl_all_gather, nccl_alltoall, nccl_reduce_scatter, elementwise, sampler";
+
+impl Timings {
+    /// Reads tables, one after the other.
+    ///
+    /// # Errors
+    /// The first problem, with the file, the line and the column.
+    pub fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Self, CalibrateError> {
+        let mut timings = Self::default();
+        for path in paths {
+            timings.read_table(path.as_ref())?;
+        }
+        Ok(timings)
+    }
+
+    /// Names of the GPUs that have rows.
+    pub fn gpus(&self) -> BTreeSet<&'static str> {
+        let mut gpus = BTreeSet::new();
+        macro_rules! collect {
+            ($($list:ident),*) => { $( gpus.extend(self.$list.iter().map(|row| row.gpu.name)); )* };
+        }
+        for_all_operations!(collect);
+        gpus
+    }
+
+    /// Who measured the rows of a GPU.
+    pub fn sources(&self, gpu: &str) -> BTreeSet<&str> {
+        let mut sources = BTreeSet::new();
+        macro_rules! collect {
+            ($($list:ident),*) => { $(
+                let rows = self.$list.iter().filter(|row| row.gpu.name == gpu);
+                sources.extend(rows.map(|row| row.source.as_str()));
+            )* };
+        }
+        for_all_operations!(collect);
+        sources
+    }
+
+    /// Keeps, for each operation on each GPU, the source with the most rows: two ways of timing do
+    /// not make one law.
+    pub fn keep_one_source(&mut self) {
+        let left_out = &mut self.left_out;
+        macro_rules! keep {
+            ($($list:ident),*) => { $( keep_largest_source(&mut self.$list, left_out); )* };
+        }
+        for_all_operations!(keep);
+    }
+
+    /// Leaves out the rows that are also in `fitted`.
+    pub fn remove_rows_of(&mut self, fitted: &Self) {
+        let left_out = &mut self.left_out;
+        macro_rules! remove {
+            ($($list:ident),*) => { $( remove_same(&mut self.$list, &fitted.$list, left_out); )* };
+        }
+        for_all_operations!(remove);
+    }
+
+    /// Keeps the rows of one GPU.
+    pub fn keep_gpu(&mut self, gpu: &Gpu) {
+        macro_rules! keep {
+            ($($list:ident),*) => { $( self.$list.retain(|row| row.gpu.name == gpu.name); )* };
+        }
+        for_all_operations!(keep);
+    }
+
+    fn read_table(&mut self, path: &Path) -> Result<(), CalibrateError> {
+        let bytes =
+            std::fs::read(path).map_err(|source| CalibrateError::Read { path: path.to_owned(), source })?;
+        let mut reader = csv::ReaderBuilder::new().from_reader(bytes.as_slice());
+        let header = reader.headers().map_err(|error| unreadable(path, &error))?.clone();
+        let mut records = 0;
+        for record in reader.records() {
+            let record = record.map_err(|error| unreadable(path, &error))?;
+            let line = record.position().map_or(1, csv::Position::line);
+            self.add(&Row { path, line, header: &header, record: &record })?;
+            records += 1;
+        }
+        if records == 0 {
+            return Err(CalibrateError::Row {
+                path: path.to_owned(),
+                line: 1,
+                problem: "the table has no rows".to_owned(),
+                hint: "give a CSV file with a header and one timing on each line".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self, reason: String) {
+        *self.left_out.entry(reason).or_default() += 1;
+    }
+
+    fn add(&mut self, row: &Row<'_>) -> Result<(), CalibrateError> {
+        let op = row.text("op")?;
+        let gpu_name = row.text("gpu")?;
+        let time_us = row.time_us()?;
+        let format = row.format()?;
+        let timing = row.optional("timing");
+        let source = row.source();
+        let gpu = Gpu::find(gpu_name);
+        if timing.contains("launch floor inside") {
+            self.leave_out("host launch time inside".to_owned());
+            return Ok(());
+        }
+        let Ok(gpu) = gpu else {
+            self.leave_out(format!("the GPU {gpu_name} is not in the catalogue"));
+            return Ok(());
+        };
+        macro_rules! push {
+            ($list:ident, $shape:expr) => {
+                self.$list.push(Timing { gpu, format, shape: $shape, time_us, source })
+            };
+        }
+        match op {
+            "gemm" => {
+                let shape = GemmShape { m: row.count("m")?, n: row.count("n")?, k: row.count("k")? };
+                push!(gemm, shape);
+            }
+            "decode_attention" => {
+                let (batch, kv_len) = (row.count("batch")?, row.count("kv_len")?);
+                push!(decode_attention, DecodeShape { heads: row.heads()?, batch, kv_len });
+            }
+            "prefill_attention" => {
+                let shape =
+                    PrefillShape { heads: row.heads()?, batch: row.count("batch")?, chunk: row.chunk()? };
+                push!(prefill_attention, shape);
+            }
+            "mixed_attention" => {
+                let shape = MixedShape {
+                    heads: row.heads()?,
+                    chunk: row.chunk()?,
+                    num_decodes: row.count("n_decode")?,
+                    kv_decode: row.count("kv_decode")?,
+                };
+                push!(mixed_attention, shape);
+            }
+            "moe" => {
+                let shape = row.moe()?;
+                push!(moe, shape);
+            }
+            "all_reduce" => push!(all_reduce, row.collective()?),
+            "nccl_all_gather" => push!(all_gather, row.collective()?),
+            "nccl_alltoall" => push!(all_to_all, row.collective()?),
+            "nccl_reduce_scatter" => push!(reduce_scatter, row.collective()?),
+            "nccl_all_reduce" => {
+                row.collective()?;
+                self.leave_out("NCCL's all-reduce; vLLM's own is fitted".to_owned());
+            }
+            "elementwise" => {
+                let bytes_per_value = row.elementwise_bytes()?;
+                let (tokens, hidden) = (row.count("tokens")?, row.count("hidden")?);
+                push!(elementwise, ElementwiseShape { tokens, hidden, bytes_per_value });
+            }
+            "sampler" => {
+                push!(sampler, SamplerShape { sequences: row.count("tokens")?, vocab: row.count("hidden")? });
+            }
+            other => {
+                return Err(row.wrong("op", format!("there is no operation `{other}`"), OPERATIONS));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn keep_largest_source<S>(rows: &mut Vec<Timing<S>>, left_out: &mut BTreeMap<String, usize>) {
+    let mut counts: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    for row in rows.iter() {
+        *counts.entry((row.gpu.name, row.source.clone())).or_default() += 1;
+    }
+    rows.retain(|row| {
+        let own = counts[&(row.gpu.name, row.source.clone())];
+        let is_largest = counts.iter().all(|((gpu, source), count)| {
+            *gpu != row.gpu.name || *count < own || (*count == own && *source >= row.source)
+        });
+        if !is_largest {
+            let reason = format!("of {} on {}, where another source has more", row.source, row.gpu.name);
+            *left_out.entry(reason).or_default() += 1;
+        }
+        is_largest
+    });
+}
+
+fn remove_same<S: std::fmt::Debug>(
+    rows: &mut Vec<Timing<S>>,
+    fitted: &[Timing<S>],
+    left_out: &mut BTreeMap<String, usize>,
+) {
+    let identity =
+        |row: &Timing<S>| (row.gpu.name, row.format, format!("{:?}", row.shape), row.time_us.to_bits());
+    let fitted: HashSet<_> = fitted.iter().map(identity).collect();
+    let before = rows.len();
+    rows.retain(|row| !fitted.contains(&identity(row)));
+    if rows.len() < before {
+        *left_out.entry("fitted".to_owned()).or_default() += before - rows.len();
+    }
+}
+
+fn unreadable(path: &Path, error: &csv::Error) -> CalibrateError {
+    let line = error.position().map_or(1, csv::Position::line);
+    let problem = match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("the row has {len} values, the header {expected_len}")
+        }
+        csv::ErrorKind::Utf8 { .. } => "the row is not UTF-8 text".to_owned(),
+        other => format!("{other:?}"),
+    };
+    let hint = "give each row a value for every column of the header".to_owned();
+    CalibrateError::Row { path: path.to_owned(), line, problem, hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Timings, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("table.csv");
+        std::fs::write(&path, text).unwrap();
+        Timings::read(&[&path]).map_err(|error| {
+            error
+                .to_string()
+                .replace(&dir.path().display().to_string(), "")
+                .trim_start_matches('/')
+                .to_owned()
+        })
+    }
+
+    #[test]
+    fn rows_go_to_their_operation() {
+        let timings = read(
+            "gpu,op,dtype,m,n,k,time_us,timing\n\
+             H100-SXM,gemm,bfloat16,8,1024,2048,3.5,graph\n\
+             H100-SXM,gemm,fp8,8,1024,2048,3.5,eager (host launch floor inside)\n\
+             Z9000,gemm,fp8,8,1024,2048,3.5,graph\n",
+        )
+        .unwrap();
+        assert_eq!(timings.gemm.len(), 1);
+        assert_eq!(timings.gemm[0].gpu.name, "H100-SXM");
+        assert_eq!(timings.left_out.values().sum::<usize>(), 2);
+    }
+
+    #[test]
+    fn errors_name_the_place_and_what_to_give() {
+        let header = "gpu,op,dtype,m,n,k,time_us\n";
+        for (rows, expected) in [
+            ("H100,gemm,bfloat16,8,16,32,-1\n", "table.csv:2: column 7 (`time_us`): found `-1`"),
+            ("H100,gemm,bfloat16,8,16,32,NaN\n", "table.csv:2: column 7 (`time_us`): found `NaN`"),
+            ("H100,gemm,bfloat16,8,16,32,\n", "table.csv:2: column 7 (`time_us`): there is no value"),
+            ("H100,gemm,bfloat16,0,16,32,1\n", "table.csv:2: column 4 (`m`): found `0`"),
+            ("H100,gemm,float7,8,16,32,1\n", "table.csv:2: column 3 (`dtype`): there is no format `float7`"),
+            ("H100,jpeg,fp8,8,16,32,1\n", "table.csv:2: column 2 (`op`): there is no operation `jpeg`"),
+            ("H100,gemm,fp8,8,16\n", "table.csv:2: the row has 5 values, the header 7"),
+            ("H100,moe,fp8,8,16,32,1\n", "table.csv:1: the column `hidden` is missing"),
+            ("", "table.csv:1: the table has no rows"),
+        ] {
+            let error = read(&format!("{header}{rows}")).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+            assert!(error.contains("\n  help: "), "{error}");
+        }
+    }
+}

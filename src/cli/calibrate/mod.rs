@@ -1,0 +1,46 @@
+//! `kvsim calibrate`: measured kernel timings to a profile, and what a profile is worth.
+
+mod output;
+mod show;
+mod table;
+
+use std::error::Error;
+use std::io;
+use std::path::Path;
+
+use clap::{Args, Subcommand};
+
+use crate::calibrate::CalibrateError;
+
+/// Fit the cost model to measured timings, or show how well it fits
+#[derive(Debug, Args)]
+pub(super) struct CalibrateArguments {
+    #[command(subcommand)]
+    command: CalibrateCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum CalibrateCommand {
+    Table(table::TableArguments),
+    Show(show::ShowArguments),
+}
+
+pub(super) fn calibrate(arguments: &CalibrateArguments) -> Result<u8, Box<dyn Error>> {
+    match &arguments.command {
+        CalibrateCommand::Table(arguments) => table::table(arguments),
+        CalibrateCommand::Show(arguments) => show::show(arguments),
+    }
+}
+
+fn wrong_use(problem: String, hint: &str) -> Box<dyn Error> {
+    CalibrateError::Use { problem, hint: hint.to_owned() }.into()
+}
+
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> CalibrateError {
+    let path = path.to_owned();
+    move |source| CalibrateError::Write { path, source }
+}

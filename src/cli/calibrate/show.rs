@@ -1,0 +1,78 @@
+//! `kvsim calibrate show`: a profile's errors, and plots of what it predicts against measured times.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rayon::prelude::*;
+
+use super::output::{errors_table, fits_table};
+use super::{cannot_write, is_yaml, wrong_use};
+use crate::calibrate::{CalibrateError, Evaluated, OperationErrors, Timings, evaluate, scatter_plot};
+use crate::catalog::Gpu;
+use crate::cli::exit;
+use crate::cost::Profile;
+
+/// Show a profile, and plot its predictions against measured timings
+#[derive(Debug, Args)]
+pub(super) struct ShowArguments {
+    /// A profile (.yaml), or the name of a GPU with a built-in one
+    profile: String,
+    /// Tables of timings to compare with
+    #[arg(value_name = "TABLE")]
+    tables: Vec<PathBuf>,
+    /// The folder for the plots [default: reports/calibration/GPU]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn show(arguments: &ShowArguments) -> Result<u8, Box<dyn Error>> {
+    let profile = find_profile(&arguments.profile)?;
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{}\nsource: {}", profile.gpu, profile.source)?;
+    writeln!(stdout, "fitted: {}, driver: {}\n", profile.date, profile.driver)?;
+    writeln!(stdout, "{}", fits_table(&profile))?;
+    if arguments.tables.is_empty() {
+        writeln!(stdout, "\nFor plots of predicted against measured times, give tables of timings too.")?;
+        return Ok(exit::OK);
+    }
+    let mut timings = Timings::read(&arguments.tables)?;
+    timings.keep_one_source();
+    let evaluated = evaluate(&profile, &timings);
+    if evaluated.is_empty() {
+        return Err(wrong_use(
+            format!("the tables hold no timing of {} that the profile has a law for", profile.gpu),
+            "give tables with rows of this GPU",
+        ));
+    }
+    let errors: Vec<OperationErrors> = evaluated.iter().map(Evaluated::errors).collect();
+    writeln!(stdout, "\nAgainst the tables:\n{}", errors_table(&errors))?;
+    let default = || Path::new("reports/calibration").join(profile.gpu.to_lowercase());
+    let folder = arguments.out.clone().unwrap_or_else(default);
+    let plots: Vec<(String, String)> = evaluated
+        .par_iter()
+        .map(|evaluated| {
+            let name = format!("{}.svg", evaluated.operation.replace(' ', "_"));
+            scatter_plot(evaluated).map(|svg| (name, svg))
+        })
+        .collect::<Result<_, _>>()?;
+    std::fs::create_dir_all(&folder).map_err(cannot_write(&folder))?;
+    for (name, svg) in &plots {
+        let path = folder.join(name);
+        std::fs::write(&path, svg).map_err(cannot_write(&path))?;
+    }
+    writeln!(stdout, "\n{} plots: {}", plots.len(), folder.display())?;
+    Ok(exit::OK)
+}
+
+fn find_profile(name: &str) -> Result<Profile, Box<dyn Error>> {
+    let path = Path::new(name);
+    if !is_yaml(path) {
+        return Ok(Profile::built_in(Gpu::find(name)?)?.clone());
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| CalibrateError::Read { path: path.to_owned(), source })?;
+    Ok(Profile::from_yaml(&text)
+        .map_err(|source| CalibrateError::Profile { path: path.to_owned(), source: Box::new(source) })?)
+}

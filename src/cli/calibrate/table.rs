@@ -1,0 +1,179 @@
+//! `kvsim calibrate table`: fits profiles to tables of timings.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::output::{FittedOperation, errors_table, fits_table, fitted_operations};
+use super::{cannot_write, is_yaml, wrong_use};
+use crate::calibrate::{CalibrateError, OperationErrors, Origin, Timings, evaluate, fit_profiles};
+use crate::catalog::Gpu;
+use crate::cli::exit;
+use crate::cost::Profile;
+
+/// Fit profiles to tables of kernel timings (CSV)
+#[derive(Debug, Args)]
+pub(super) struct TableArguments {
+    /// The tables to fit
+    #[arg(required = true, value_name = "FIT")]
+    tables: Vec<PathBuf>,
+    /// Write the profile to this .yaml file, or a profile for each GPU into this folder
+    #[arg(long, value_name = "PROFILE")]
+    out: Option<PathBuf>,
+    /// Compare the fitted profiles with these tables, without the rows that were fitted
+    #[arg(long, value_name = "OTHER", num_args = 1..)]
+    evaluate: Vec<PathBuf>,
+    /// Fit this GPU only
+    #[arg(long, value_name = "NAME")]
+    gpu: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Where the timings come from [default: what the tables say]
+    #[arg(long, value_name = "TEXT")]
+    source: Option<String>,
+    /// The date in the profile [default: today]
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    date: Option<String>,
+    /// The driver that the timings were taken with
+    #[arg(long, value_name = "TEXT", default_value = "not recorded")]
+    driver: String,
+}
+
+pub(super) fn table(arguments: &TableArguments) -> Result<u8, Box<dyn Error>> {
+    let gpu = arguments.gpu.as_deref().map(Gpu::find).transpose()?;
+    let mut timings = Timings::read(&arguments.tables)?;
+    timings.keep_one_source();
+    if let Some(gpu) = gpu {
+        timings.keep_gpu(gpu);
+    }
+    let gpus = timings.gpus();
+    if gpus.is_empty() {
+        let found = gpu.map_or("a GPU of the catalogue", |gpu| gpu.name);
+        return Err(wrong_use(
+            format!("the tables hold no timing of {found} that can be fitted"),
+            "give other tables, or another --gpu",
+        ));
+    }
+    check_out(arguments.out.as_deref(), gpus.len())?;
+    let mut others = Timings::read(&arguments.evaluate)?;
+    others.keep_one_source();
+    others.remove_rows_of(&timings);
+    let origin = Origin {
+        source: arguments.source.clone(),
+        date: arguments.date.clone().unwrap_or_else(today),
+        driver: arguments.driver.clone(),
+    };
+    let profiles = fit_profiles(&timings, &origin);
+    let errors: Vec<OperationErrors> = profiles
+        .par_iter()
+        .flat_map_iter(|profile| evaluate(profile, &others))
+        .map(|evaluated| evaluated.errors())
+        .collect();
+    if !arguments.evaluate.is_empty() && errors.is_empty() {
+        return Err(wrong_use(
+            "--evaluate: every row was fitted, or has no law".to_owned(),
+            "give timings of the same GPUs that are not among those that are fitted",
+        ));
+    }
+    if let Some(out) = &arguments.out {
+        write_profiles(&profiles, out)?;
+    }
+    let mut stdout = io::stdout().lock();
+    if arguments.json {
+        let summary = Summary {
+            fitted: profiles.iter().flat_map(fitted_operations).collect(),
+            evaluated: errors,
+            left_out: timings.left_out,
+            left_out_of_evaluation: others.left_out,
+        };
+        writeln!(stdout, "{}", serde_json::to_string_pretty(&summary)?)?;
+        return Ok(exit::OK);
+    }
+    for profile in &profiles {
+        writeln!(stdout, "{} ({})\n{}\n", profile.gpu, profile.source, fits_table(profile))?;
+    }
+    left_out_lines(&mut stdout, "not fitted", &timings.left_out)?;
+    if !arguments.evaluate.is_empty() {
+        writeln!(stdout, "\nOn rows that were not fitted:\n{}", errors_table(&errors))?;
+        left_out_lines(&mut stdout, "not evaluated", &others.left_out)?;
+    }
+    if let Some(out) = &arguments.out {
+        writeln!(stdout, "\nwritten: {}", out.display())?;
+    }
+    Ok(exit::OK)
+}
+
+/// One file cannot hold several profiles.
+fn check_out(out: Option<&Path>, num_gpus: usize) -> Result<(), Box<dyn Error>> {
+    match out {
+        Some(out) if is_yaml(out) && num_gpus > 1 => Err(wrong_use(
+            format!("--out {} is one file, but the tables hold {num_gpus} GPUs", out.display()),
+            "give a folder, or choose one with --gpu NAME",
+        )),
+        Some(out) if !is_yaml(out) && out.is_file() => Err(wrong_use(
+            format!("--out {} is a file that does not end in .yaml", out.display()),
+            "give a name that ends in .yaml, or a folder",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn write_profiles(profiles: &[Profile], out: &Path) -> Result<(), CalibrateError> {
+    let write = |path: &Path, profile: &Profile| {
+        // All of it or nothing: a rename cannot stop half-way.
+        let partial = path.with_extension("yaml.partial");
+        std::fs::write(&partial, profile.to_yaml()).map_err(cannot_write(&partial))?;
+        std::fs::rename(&partial, path).map_err(cannot_write(path))
+    };
+    if is_yaml(out) {
+        if let Some(parent) = out.parent() {
+            std::fs::create_dir_all(parent).map_err(cannot_write(parent))?;
+        }
+        return profiles.iter().try_for_each(|profile| write(out, profile));
+    }
+    std::fs::create_dir_all(out).map_err(cannot_write(out))?;
+    profiles
+        .iter()
+        .try_for_each(|profile| write(&out.join(format!("{}.yaml", profile.gpu.to_lowercase())), profile))
+}
+
+/// Today in UTC, by the calendar's 400-year cycle.
+fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let mut days = (seconds / 86_400) as i64;
+    let is_leap = |year: i64| (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    let mut year = 1970;
+    while days >= if is_leap(year) { 366 } else { 365 } {
+        days -= if is_leap(year) { 366 } else { 365 };
+        year += 1;
+    }
+    let mut month = 1;
+    for length in [31, if is_leap(year) { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    format!("{year}-{month:02}-{:02}", days + 1)
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Summary {
+    fitted: Vec<FittedOperation>,
+    evaluated: Vec<OperationErrors>,
+    left_out: BTreeMap<String, usize>,
+    left_out_of_evaluation: BTreeMap<String, usize>,
+}
+
+fn left_out_lines(out: &mut impl Write, what: &str, left_out: &BTreeMap<String, usize>) -> io::Result<()> {
+    left_out.iter().try_for_each(|(reason, rows)| writeln!(out, "{what}: {rows} rows, {reason}"))
+}
