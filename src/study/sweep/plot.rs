@@ -224,6 +224,9 @@ fn chart<'a, 'b>(
 
 /// From 0 where that leaves room for differences.
 fn y_range(low: f64, high: f64) -> (f64, f64) {
+    if low == 0.0 && high == 0.0 {
+        return (0.0, 1.0);
+    }
     // Differences in the last digits are no picture.
     let span = (high - low).max(high.abs() * 0.05).max(1e-6);
     let low = if low >= 0.0 && low < 0.6 * high { 0.0 } else { low - 0.1 * span };
