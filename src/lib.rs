@@ -31,6 +31,8 @@ pub mod report;
 
 pub mod scenario;
 
+pub mod calibrate;
+
 pub mod conformance;
 
 pub mod cli;

@@ -9,7 +9,7 @@ use super::ReportError;
 use super::manifest::MANIFEST;
 
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     target: PathBuf,
     /// Holds the new report until it is published, and then the one that it replaced.
     partial: PathBuf,

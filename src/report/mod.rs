@@ -18,6 +18,8 @@ mod terminal;
 mod timeseries;
 
 pub use error::ReportError;
+pub(crate) use folder::Folder;
+pub(crate) use manifest::MANIFEST;
 pub use manifest::TraceInfo;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;

@@ -1,0 +1,3 @@
+//! Measured timings become cost coefficients.
+
+pub mod gpu;
