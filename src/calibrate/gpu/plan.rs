@@ -139,8 +139,7 @@ fn decodes(operations: &mut Vec<Operation>, full: bool) {
     for &heads in heads {
         for &sequences in batches {
             for &kv_len in lengths {
-                let fits =
-                    u64::from(sequences) * u64::from(kv_len) * u64::from(heads.1) <= MAX_KV_ROWS;
+                let fits = u64::from(sequences) * u64::from(kv_len) * u64::from(heads.1) <= MAX_KV_ROWS;
                 // Small blocks at a few points: the block table's cost.
                 let sizes: &[u32] = if full && kv_len == 1024 { &[16, 64] } else { &[16] };
                 for &block_size in sizes.iter().filter(|_| fits) {

@@ -42,8 +42,17 @@ const TABLES: [Table; 5] = [
     Table {
         file: "attention.csv",
         columns: &[
-            "kv_dtype", "batch", "q_len", "kv_len", "kv_past", "n_decode", "kv_decode", "heads_q", "heads_kv",
-            "head_dim", "window",
+            "kv_dtype",
+            "batch",
+            "q_len",
+            "kv_len",
+            "kv_past",
+            "n_decode",
+            "kv_decode",
+            "heads_q",
+            "heads_kv",
+            "head_dim",
+            "window",
         ],
         row: |operation| match operation {
             Operation::Attention(attention) => Some(attention_row(attention)),
@@ -64,7 +73,9 @@ const TABLES: [Table; 5] = [
         file: "copies.csv",
         columns: &["bytes"],
         row: |operation| match operation {
-            Operation::DeviceCopy { bytes } | Operation::HostCopy { bytes, .. } => Some(vec![bytes.to_string()]),
+            Operation::DeviceCopy { bytes } | Operation::HostCopy { bytes, .. } => {
+                Some(vec![bytes.to_string()])
+            }
             _ => None,
         },
     },
@@ -180,9 +191,25 @@ fn timing_words(report: &SessionReport, measurement: &Measurement) -> String {
 /// Everything about each operation of the plan, the failed ones too.
 fn measurements_text(report: &SessionReport) -> String {
     let head = [
-        "op", "shape", "kernel", "dtype", "outcome", "reason", "time_us", "spread", "launches_per_group",
-        "repeats", "error", "sets", "cold_l2", "drift", "sm_clock_mhz", "memory_clock_mhz", "temperature_c",
-        "power_w", "throttle_reasons",
+        "op",
+        "shape",
+        "kernel",
+        "dtype",
+        "outcome",
+        "reason",
+        "time_us",
+        "spread",
+        "launches_per_group",
+        "repeats",
+        "error",
+        "sets",
+        "cold_l2",
+        "drift",
+        "sm_clock_mhz",
+        "memory_clock_mhz",
+        "temperature_c",
+        "power_w",
+        "throttle_reasons",
     ];
     let rows: Vec<Vec<String>> = report.measurements.iter().map(measurement_row).collect();
     csv_text(&head, &rows)

@@ -298,7 +298,10 @@ fn tables_have_the_columns_of_published_timings() {
         shape(lines[3]),
         ",mixed_attention,fake,bfloat16,bfloat16,1,64,64,0,8,256,32,8,128,0,100.000,\"made up, cold L2\""
     );
-    assert_eq!(read("launch.csv").lines().nth(1).unwrap(), format!("{start},launch,fake,bfloat16,1,100.000,made up"));
+    assert_eq!(
+        read("launch.csv").lines().nth(1).unwrap(),
+        format!("{start},launch,fake,bfloat16,1,100.000,made up")
+    );
     assert_eq!(read("measurements.csv").lines().count(), 7);
     assert!(read("manifest.json").contains("\"gpu\": \"H100-SXM\""));
 }
@@ -338,4 +341,14 @@ fn wgpu_kernels_compute_what_the_reference_says() {
     // The clock runs.
     let copy = report.timed().find(|(m, _, _)| m.operation.name() == "device_copy").unwrap();
     assert!(copy.2.median_us > 0.0);
+}
+
+/// With the stand-in for the driver on the loader's path (tests/cuda_on_cpu) this runs the real kernels.
+#[cfg(feature = "cuda")]
+#[test]
+fn cuda_kernels_compute_what_the_reference_says() {
+    let Some(report) = check_all(super::Backend::Cuda) else { return };
+    for name in ["device_copy", "h2d_pageable", "d2h_pinned", "gemm", "decode_attention", "graph_replay"] {
+        assert!(report.timed().any(|(m, _, _)| m.operation.name() == name), "no {name} was timed");
+    }
 }

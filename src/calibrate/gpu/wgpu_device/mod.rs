@@ -18,6 +18,8 @@ pub(super) struct WgpuDevice {
     sets: Vec<Set>,
     /// The set of the last run.
     last: usize,
+    /// The set that the next timed launch uses.
+    next: usize,
 }
 
 /// The adapters that compute, hardware first.
@@ -63,7 +65,7 @@ impl WgpuDevice {
         let adapter = adapters.get(index).ok_or("the adapter is gone")?;
         let context = Context::new(adapter)?;
         let identity = identity(adapter, context.clock());
-        Ok(Self { identity, context, sets: Vec::new(), last: 0 })
+        Ok(Self { identity, context, sets: Vec::new(), last: 0, next: 0 })
     }
 }
 
@@ -83,8 +85,8 @@ impl Device for WgpuDevice {
                 return Err("wgpu copies from host memory of its own only, which is pinned".to_owned());
             }
             Operation::Attention(_) => {
-                let words = ATTENTION_SHARED_BYTES * self.context.element_bytes() as u32
-                    + 4 * ATTENTION_SHARED_WORDS;
+                let words =
+                    ATTENTION_SHARED_BYTES * self.context.element_bytes() as u32 + 4 * ATTENTION_SHARED_WORDS;
                 let most = self.context.limits.max_compute_workgroup_storage_size;
                 if words > most {
                     return Err(format!("it needs {words} bytes of shared memory, and there are {most}"));
@@ -103,6 +105,7 @@ impl Device for WgpuDevice {
     fn prepare(&mut self, operation: &Operation, sets: u32) -> Result<(), DeviceError> {
         // The old buffers go before there are new ones.
         self.sets.clear();
+        (self.last, self.next) = (0, 0);
         self.sets = self.context.sets_of(operation, sets)?;
         self.context.check("making buffers")
     }
@@ -128,7 +131,9 @@ impl Device for WgpuDevice {
     }
 
     fn time_us(&mut self, launches: u32) -> Result<f64, DeviceError> {
-        let sets = self.sets.iter().cycle().take(launches as usize);
+        let launches = launches as usize;
+        let sets = self.sets.iter().cycle().skip(self.next).take(launches);
+        self.next = (self.next + launches) % self.sets.len().max(1);
         self.context.submit(sets.flat_map(|set| set.steps.iter()))
     }
 

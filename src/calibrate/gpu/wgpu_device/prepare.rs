@@ -51,7 +51,9 @@ impl Context {
         let one = || match (operation, &tables) {
             (Operation::DeviceCopy { bytes }, _) => self.device_copy(*bytes),
             (Operation::HostCopy { direction: Direction::HostToDevice, bytes, .. }, _) => self.upload(*bytes),
-            (Operation::HostCopy { direction: Direction::DeviceToHost, bytes, .. }, _) => self.download(*bytes),
+            (Operation::HostCopy { direction: Direction::DeviceToHost, bytes, .. }, _) => {
+                self.download(*bytes)
+            }
             (Operation::Gemm { m, n, k, .. }, _) => self.gemm(*m, *n, *k),
             (Operation::Attention(attention), Some(tables)) => self.attention(attention, tables),
             (Operation::KvCacheWrite { heads_kv, head_dim, .. }, Some(tables)) => {
@@ -107,8 +109,7 @@ impl Context {
         let from = self.filled_words(bytes / 4)?;
         let to = self.storage(bytes);
         let count = bytes / 16;
-        let step =
-            self.dispatch("copy", &[count as u32], &[(1, &from), (2, &to)], self.workgroups_of(count));
+        let step = self.dispatch("copy", &[count as u32], &[(1, &from), (2, &to)], self.workgroups_of(count));
         Ok(Set { steps: vec![step], output: Some(Output { buffer: to, element: OutputElement::Word }) })
     }
 
