@@ -1,5 +1,7 @@
 //! The command line: one file for each subcommand.
 
+mod calibrate;
+mod calibrate_gpu;
 mod conform;
 mod exit;
 mod progress;
@@ -20,6 +22,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArguments),
+    Calibrate(calibrate::CalibrateArguments),
     Conform(conform::ConformArguments),
 }
 
@@ -36,6 +39,7 @@ pub fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Calibrate(arguments) => calibrate::calibrate(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),
     };
     match result {

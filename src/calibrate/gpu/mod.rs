@@ -31,6 +31,8 @@ mod wgpu_device;
 
 pub use device::{DeviceError, DeviceKind, ElementType, Identity, Kernel, Telemetry};
 pub use find_device::{Backend, NoDevice, find_device, list_devices};
+pub use measure::Timing;
+pub use operation::Operation;
 pub use plan::{Effort, plan};
 pub use session::{Measurement, Outcome, Session, SessionReport};
-pub use table::{TableError, write_tables};
+pub use table::{TableError, TableFolder};

@@ -15,6 +15,8 @@ pub enum Operation {
     Attention(Attention),
     /// New keys and values into the paged cache alone.
     KvCacheWrite { tokens: u32, heads_kv: u32, head_dim: u32 },
+    /// The sum of a message of so many bytes on each of several GPUs, for all of them.
+    AllReduce { num_gpus: u32, bytes: u64 },
     /// Empty kernels, launched one by one.
     Launch,
     /// A graph of empty kernels, launched as a whole.
@@ -97,6 +99,7 @@ impl Operation {
                 Batch::Mixed { .. } => "mixed_attention",
             },
             Self::KvCacheWrite { .. } => "kv_cache_write",
+            Self::AllReduce { .. } => "nccl_all_reduce",
             Self::Launch => "launch",
             Self::GraphReplay { .. } => "graph_replay",
         }
@@ -118,8 +121,19 @@ impl Operation {
             Self::KvCacheWrite { tokens, heads_kv, head_dim } => {
                 2 * u64::from(tokens) * u64::from(heads_kv * head_dim) * element_bytes
             }
-            Self::Launch | Self::GraphReplay { .. } => 0,
+            // A collective waits for its link, not for memory.
+            Self::AllReduce { .. } | Self::Launch | Self::GraphReplay { .. } => 0,
         }
+    }
+
+    /// Device memory, or host link, that one launch must read and write.
+    pub fn bytes_moved(&self, element_bytes: u64) -> u64 {
+        let written = match self {
+            Self::DeviceCopy { bytes } => *bytes,
+            Self::KvCacheWrite { .. } => self.bytes_read(element_bytes),
+            _ => 0,
+        };
+        self.bytes_read(element_bytes) + written
     }
 
     /// Multiply-adds times two, as roofline models count them.
@@ -168,6 +182,7 @@ impl fmt::Display for Operation {
             Self::KvCacheWrite { tokens, heads_kv, head_dim } => {
                 write!(f, " tokens {tokens} heads {heads_kv} x {head_dim}")
             }
+            Self::AllReduce { num_gpus, bytes } => write!(f, " of {num_gpus} GPUs, {bytes} bytes"),
             Self::Launch => Ok(()),
             Self::GraphReplay { nodes } => write!(f, " nodes {nodes}"),
         }

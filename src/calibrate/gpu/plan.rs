@@ -90,6 +90,11 @@ pub fn plan(effort: Effort) -> Vec<Operation> {
     for tokens in [1, 16, 64, 256, 2048, 8192] {
         operations.push(Operation::KvCacheWrite { tokens, heads_kv: 8, head_dim: HEAD_DIM });
     }
+    for num_gpus in [2, 4, 8] {
+        let sizes: &[u64] =
+            if full { &[256, 4096, 65_536, 1 << 20, 16 << 20, 64 << 20] } else { &[4096, 1 << 20] };
+        operations.extend(sizes.iter().map(|&bytes| Operation::AllReduce { num_gpus, bytes }));
+    }
     operations.push(Operation::Launch);
     operations.extend([1, 100, 1000].map(|nodes| Operation::GraphReplay { nodes }));
     operations
@@ -181,7 +186,7 @@ fn mixed(operations: &mut Vec<Operation>, full: bool) {
     }
 }
 
-/// Edges of every kernel: single rows, tiles that are not full, several blocks, splits, groups.
+/// Edges of every kernel, also before other efforts, whose shapes are too large to look at closely: single rows, tiles that are not full, several blocks, splits, groups.
 fn check(operations: &mut Vec<Operation>) {
     operations.push(Operation::DeviceCopy { bytes: 1 << 20 });
     host_copies(operations, 64 << 10);
@@ -200,6 +205,7 @@ fn check(operations: &mut Vec<Operation>) {
     ];
     operations.extend(batches.map(|(batch, heads, block_size)| attention(batch, heads, block_size)));
     operations.push(Operation::KvCacheWrite { tokens: 37, heads_kv: 2, head_dim: HEAD_DIM });
+    operations.push(Operation::AllReduce { num_gpus: 2, bytes: 4096 });
     operations.push(Operation::Launch);
     operations.push(Operation::GraphReplay { nodes: 10 });
 }

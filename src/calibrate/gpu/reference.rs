@@ -44,6 +44,12 @@ pub(super) fn probes(operation: &Operation) -> Vec<Probe> {
             let at = picks(bytes / 4, MAX_ELEMENTS).into_iter();
             at.map(|i| Probe { first: i, expected: vec![word(i)] }).collect()
         }
+        Operation::AllReduce { num_gpus, bytes } => {
+            // All GPUs have the same message.
+            let sum = |i: u64| f64::from(num_gpus) * value(Input::Activations, i);
+            let at = picks(bytes / 2, MAX_ELEMENTS).into_iter();
+            at.map(|i| Probe { first: i, expected: vec![sum(i)] }).collect()
+        }
         Operation::Launch | Operation::GraphReplay { .. } => Vec::new(),
     }
 }
@@ -183,10 +189,9 @@ mod tests {
         let attention = Attention { batch, heads_q: 1, heads_kv: 1, head_dim: 128, block_size: 16 };
         let inputs = AttentionInputs::new(&attention);
         let right = attention_row(&attention, &inputs, 0, 0);
-        // The token's own key and value are left out.
-        let all_earlier = AttentionInputs { sequences: vec![Sequence { q_len: 0, kv_len: 76 }], ..inputs };
-        let wrong =
-            attention_row(&attention, &AttentionInputs { first_tokens: vec![1], ..all_earlier }, 0, 0);
+        // The last of the earlier tokens is left out, the token's own key takes its place.
+        let sequences = vec![Sequence { q_len: 1, kv_len: 76 }];
+        let wrong = attention_row(&attention, &AttentionInputs { sequences, ..inputs }, 0, 0);
         let probe = [Probe { first: 0, expected: right }];
         let error = largest_error(&probe, &[wrong]);
         assert!(error > 3.0 * ElementType::Bf16.tolerance(), "{error}");

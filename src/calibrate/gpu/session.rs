@@ -31,7 +31,7 @@ const UNKNOWN_L2_BYTES: u64 = 128 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     Timed(Timing),
-    /// The kernel computes something else; it was not timed.
+    /// The kernel computes something else, here or on a small shape; it was not timed.
     Wrong,
     /// It cannot run here, or not in this time; the reason.
     LeftOut(String),
@@ -87,6 +87,8 @@ pub struct Session<'a> {
     spent_us: f64,
     /// A stop of the wall clock, for devices whose launches are short but whose preparation is not.
     deadline: Option<Instant>,
+    /// Kernels that were wrong on a small shape.
+    distrusted: Vec<String>,
 }
 
 impl<'a> Session<'a> {
@@ -98,13 +100,17 @@ impl<'a> Session<'a> {
             budget_us: effort.budget_s() * 1e6,
             spent_us: 0.0,
             deadline: Instant::now().checked_add(Duration::from_secs_f64(effort.budget_s() * 4.0)),
+            distrusted: Vec::new(),
         }
     }
 
     /// Measures the whole plan. `progress` is told of each operation before it starts, with its
     /// place and the number of all.
-    pub fn run(self, progress: &mut dyn FnMut(usize, usize, &Operation)) -> SessionReport {
+    pub fn run(mut self, progress: &mut dyn FnMut(usize, usize, &Operation)) -> SessionReport {
         let operations = plan(self.effort);
+        if self.effort != Effort::Check {
+            self.check_small_shapes();
+        }
         self.run_plan(&operations, progress)
     }
 
@@ -155,6 +161,19 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// A sample of a large output misses what one wrong tile at an edge does; small shapes show it.
+    fn check_small_shapes(&mut self) {
+        for operation in plan(Effort::Check) {
+            let Ok(kernel) = self.device.kernel(&operation) else { continue };
+            // What cannot run will say so in its own measurement.
+            if let Ok(error) = self.prepare_and_check(&operation, 1)
+                && error > kernel.dtype.tolerance()
+            {
+                self.distrusted.push(kernel.name);
+            }
+        }
+    }
+
     /// Runs the reference until clocks have settled, and times it; none where it cannot run.
     fn warm_up(&mut self) -> Option<f64> {
         let target = self.spent_us + if self.effort == Effort::Check { 0.0 } else { WARM_UP_US };
@@ -196,7 +215,9 @@ impl<'a> Session<'a> {
             }
         };
         measurement.kernel = Some(kernel.clone());
-        if self.may_go_on() {
+        if self.distrusted.contains(&kernel.name) {
+            measurement.outcome = Outcome::Wrong;
+        } else if self.may_go_on() {
             measurement.outcome = match self.check_and_time(operation, &kernel, &mut measurement) {
                 Ok(outcome) => outcome,
                 Err(error @ DeviceError::OutOfMemory { .. }) => Outcome::LeftOut(error.to_string()),
@@ -222,27 +243,30 @@ impl<'a> Session<'a> {
         if self.effort == Effort::Check {
             sets = sets.min(2);
         }
-        self.device.prepare(operation, sets)?;
         measurement.sets = sets;
         measurement.cold_l2 = u64::from(sets) * bytes >= L2_MULTIPLE * l2_bytes;
-        let probes = probes(operation);
-        let tolerance = kernel.dtype.tolerance();
-        // The first set and the last: what a rotation gets wrong shows there.
-        for set in [0, sets - 1] {
-            self.device.run(set)?;
-            let error = largest_error(&probes, &self.read(&probes)?);
-            measurement.error = Some(measurement.error.map_or(error, |before| before.max(error)));
-            if error > tolerance {
-                return Ok(Outcome::Wrong);
-            }
-            if sets == 1 {
-                break;
-            }
+        let error = self.prepare_and_check(operation, sets)?;
+        measurement.error = Some(error);
+        if error > kernel.dtype.tolerance() {
+            return Ok(Outcome::Wrong);
         }
         Ok(match time(self.device, &self.rules, &mut self.spent_us)? {
             Timed::Done(timing) => Outcome::Timed(timing),
             Timed::TooSlow(us) => Outcome::LeftOut(format!("one launch takes {:.1} s", us / 1e6)),
         })
+    }
+
+    /// Leaves the operation prepared; returns its largest error, on the first set and the last, where
+    /// what a rotation gets wrong shows.
+    fn prepare_and_check(&mut self, operation: &Operation, sets: u32) -> Result<f64, DeviceError> {
+        self.device.prepare(operation, sets)?;
+        let probes = probes(operation);
+        let mut largest: f64 = 0.0;
+        for set in if sets == 1 { vec![0] } else { vec![0, sets - 1] } {
+            self.device.run(set)?;
+            largest = largest.max(largest_error(&probes, &self.read(&probes)?));
+        }
+        Ok(largest)
     }
 
     fn read(&mut self, probes: &[Probe]) -> Result<Vec<Vec<f64>>, DeviceError> {

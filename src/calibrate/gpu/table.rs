@@ -25,14 +25,17 @@ struct Origin<'a> {
 /// The operations of one file and its columns between `dtype` and `time_us`.
 struct Table {
     file: &'static str,
+    /// The cost model has a law that is fitted to it.
+    has_a_law: bool,
     columns: &'static [&'static str],
     /// The values of these columns, for an operation that belongs into the file.
     row: fn(&Operation) -> Option<Vec<String>>,
 }
 
-const TABLES: [Table; 5] = [
+const TABLES: [Table; 6] = [
     Table {
         file: "gemm.csv",
+        has_a_law: true,
         columns: &["m", "n", "k"],
         row: |operation| match operation {
             Operation::Gemm { m, n, k, .. } => Some(vec![m.to_string(), n.to_string(), k.to_string()]),
@@ -41,6 +44,7 @@ const TABLES: [Table; 5] = [
     },
     Table {
         file: "attention.csv",
+        has_a_law: true,
         columns: &[
             "kv_dtype",
             "batch",
@@ -60,7 +64,17 @@ const TABLES: [Table; 5] = [
         },
     },
     Table {
-        file: "elementwise.csv",
+        file: "comm.csv",
+        has_a_law: true,
+        columns: &["num_gpus", "bytes"],
+        row: |operation| match operation {
+            Operation::AllReduce { num_gpus, bytes } => Some(vec![num_gpus.to_string(), bytes.to_string()]),
+            _ => None,
+        },
+    },
+    Table {
+        file: "kv_cache_write.csv",
+        has_a_law: false,
         columns: &["tokens", "hidden"],
         row: |operation| match operation {
             Operation::KvCacheWrite { tokens, heads_kv, head_dim } => {
@@ -71,6 +85,7 @@ const TABLES: [Table; 5] = [
     },
     Table {
         file: "copies.csv",
+        has_a_law: false,
         columns: &["bytes"],
         row: |operation| match operation {
             Operation::DeviceCopy { bytes } | Operation::HostCopy { bytes, .. } => {
@@ -81,6 +96,7 @@ const TABLES: [Table; 5] = [
     },
     Table {
         file: "launch.csv",
+        has_a_law: false,
         columns: &["nodes"],
         row: |operation| match operation {
             Operation::Launch => Some(vec!["1".to_owned()]),
@@ -121,30 +137,50 @@ fn attention_row(attention: &Attention) -> Vec<String> {
     row
 }
 
-/// Writes all tables of a session into a folder, which changes only when all are complete.
-/// Returns the tables with rows, for a fit.
-///
-/// # Errors
-/// The folder holds something else, or cannot be written.
-pub fn write_tables(report: &SessionReport, target: &Path) -> Result<Vec<PathBuf>, TableError> {
+/// The folder of a calibration's tables, which changes only when all are complete. Made before
+/// anything is measured, so that a place that cannot be written costs no time.
+pub struct TableFolder {
+    folder: Folder,
+    target: PathBuf,
+}
+
+impl TableFolder {
+    /// # Errors
+    /// The folder holds something else, or cannot be written.
+    pub fn create(target: &Path) -> Result<Self, TableError> {
+        Ok(Self { folder: Folder::create(target)?, target: target.to_owned() })
+    }
+
+    /// Writes all tables of a session. Returns those that a fit of the cost model reads.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn write(self, report: &SessionReport) -> Result<Vec<PathBuf>, TableError> {
+        let files = write_files(report, &self.folder)?;
+        self.folder.publish()?;
+        Ok(files.into_iter().map(|file| self.target.join(file)).collect())
+    }
+}
+
+fn write_files(report: &SessionReport, folder: &Folder) -> Result<Vec<&'static str>, TableError> {
     let name = &report.identity.name;
     let origin = Origin {
         framework: format!("kvsim-{}", env!("CARGO_PKG_VERSION")),
         gpu: Gpu::find(name).map_or_else(|_| name.clone(), |gpu| gpu.name.to_owned()),
         report,
     };
-    let folder = Folder::create(target)?;
-    let mut written = Vec::new();
+    let mut for_a_fit = Vec::new();
     for table in &TABLES {
         if let Some(text) = table_text(table, &origin) {
             folder.write(table.file, &text)?;
-            written.push(target.join(table.file));
+            if table.has_a_law {
+                for_a_fit.push(table.file);
+            }
         }
     }
     folder.write("measurements.csv", &measurements_text(report))?;
     folder.write(MANIFEST, &manifest_text(&origin))?;
-    folder.publish()?;
-    Ok(written)
+    Ok(for_a_fit)
 }
 
 /// A table with its rows; none if it has none.
@@ -178,11 +214,17 @@ fn table_text(table: &Table, origin: &Origin<'_>) -> Option<String> {
     Some(csv_text(&head, &rows))
 }
 
+/// How launches are timed that stay out of graphs.
+const LOOP: &str = "device clock around a loop of launches";
+
 /// The column `timing`: whose clock, and what the L2 cache held.
 fn timing_words(report: &SessionReport, measurement: &Measurement) -> String {
     let clock = report.identity.clock;
     match measurement.operation {
-        Operation::Launch | Operation::GraphReplay { .. } | Operation::HostCopy { .. } => clock.to_owned(),
+        Operation::HostCopy { .. }
+        | Operation::AllReduce { .. }
+        | Operation::Launch
+        | Operation::GraphReplay { .. } => LOOP.to_owned(),
         _ if measurement.cold_l2 => format!("{clock}, cold L2"),
         _ => format!("{clock}, warm L2"),
     }

@@ -7,7 +7,7 @@ use super::operation::{Batch, GemmFormat, Operation};
 use super::plan::Effort;
 use super::reference::probes;
 use super::session::{Outcome, Session, SessionReport};
-use super::table::write_tables;
+use super::table::TableFolder;
 
 /// Answers with references, and with a time that the operation and the number of calls decide.
 struct FakeDevice {
@@ -181,6 +181,20 @@ fn a_kernel_that_is_wrong_is_not_timed() {
 }
 
 #[test]
+fn a_kernel_that_is_wrong_on_a_small_shape_is_not_timed_on_any() {
+    let mut device = FakeDevice::new(steady);
+    device.spoil = |operation, values| {
+        if matches!(operation, Operation::Gemm { m: 65, .. }) {
+            values[0] += 1.0;
+        }
+    };
+    let report = Session::new(&mut device, Effort::Quick).run(&mut |_, _, _| {});
+    // The made-up device has one kernel for everything.
+    assert_eq!(report.timed().count(), 0);
+    assert!(report.measurements.iter().any(|m| m.outcome == Outcome::Wrong));
+}
+
+#[test]
 fn a_kernel_that_fails_takes_no_other_along() {
     let mut device = FakeDevice::new(steady);
     device.refuse = |operation| match operation {
@@ -265,9 +279,17 @@ fn tables_have_the_columns_of_published_timings() {
     );
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("h100");
-    let written = write_tables(&report, &target).unwrap();
-    let names: Vec<&str> = written.iter().filter_map(|path| path.file_name()?.to_str()).collect();
-    assert_eq!(names, ["gemm.csv", "attention.csv", "copies.csv", "launch.csv"]);
+    let for_a_fit = TableFolder::create(&target).unwrap().write(&report).unwrap();
+    assert_eq!(for_a_fit, [target.join("gemm.csv"), target.join("attention.csv")]);
+    let mut names: Vec<String> = std::fs::read_dir(&target)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["attention.csv", "copies.csv", "gemm.csv", "launch.csv", "manifest.json", "measurements.csv"]
+    );
     let read = |name: &str| std::fs::read_to_string(target.join(name)).unwrap();
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(
@@ -298,10 +320,8 @@ fn tables_have_the_columns_of_published_timings() {
         shape(lines[3]),
         ",mixed_attention,fake,bfloat16,bfloat16,1,64,64,0,8,256,32,8,128,0,100.000,\"made up, cold L2\""
     );
-    assert_eq!(
-        read("launch.csv").lines().nth(1).unwrap(),
-        format!("{start},launch,fake,bfloat16,1,100.000,made up")
-    );
+    let launch = format!("{start},launch,fake,bfloat16,1,100.000,device clock around a loop of launches");
+    assert_eq!(read("launch.csv").lines().nth(1).unwrap(), launch);
     assert_eq!(read("measurements.csv").lines().count(), 7);
     assert!(read("manifest.json").contains("\"gpu\": \"H100-SXM\""));
 }

@@ -1,5 +1,6 @@
 //! NVIDIA GPUs through CUDA's driver, which is found at run time.
 
+mod all_reduce;
 mod cublaslt;
 mod driver;
 mod kernels;
@@ -8,8 +9,11 @@ mod monitor;
 mod nvrtc;
 mod prepare;
 
+use std::rc::Rc;
+
 use cudarc::driver::{result, sys};
 
+use self::all_reduce::Nccl;
 use self::cublaslt::CublasLt;
 use self::driver::{Graph, Timer};
 use self::kernels::Kernels;
@@ -27,10 +31,13 @@ const FP8_COMPUTE_CAPABILITY: u32 = 89;
 
 pub(super) struct CudaDevice {
     identity: Identity,
+    ordinal: i32,
     compute_capability: u32,
     kernels: Kernels,
     /// Or why there is none.
     cublaslt: Result<CublasLt, String>,
+    nccl: Result<Rc<Nccl>, String>,
+    num_gpus: u32,
     timer: Timer,
     monitor: Monitor,
     sets: Vec<Set>,
@@ -150,8 +157,16 @@ impl CudaDevice {
             Err(_) => "no cuBLASLt".to_owned(),
         };
         identity.driver = format!("{}, kernels by {}, {products}", identity.driver, kernels.origin);
+        let nccl = Nccl::open().map(Rc::new);
+        if let Ok(nccl) = &nccl {
+            identity.driver = format!("{}, NCCL {}", identity.driver, nccl.version);
+        }
+        let num_gpus = result::device::get_count().map_err(refused("counting GPUs"))?;
         let timer = Timer::new()?;
         Ok(Self {
+            nccl,
+            ordinal,
+            num_gpus: u32::try_from(num_gpus).unwrap_or(1),
             identity,
             compute_capability,
             kernels,
@@ -198,6 +213,15 @@ impl Device for CudaDevice {
             Operation::Gemm { .. } => ("kvsim_cuda_gemm", ElementType::Bf16),
             Operation::Attention(_) => ("kvsim_cuda_attention", ElementType::Bf16),
             Operation::KvCacheWrite { .. } => ("kvsim_cuda_kv_cache_write", ElementType::Bf16),
+            Operation::AllReduce { num_gpus, .. } => {
+                if self.num_gpus < *num_gpus {
+                    return Err(format!("it needs {num_gpus} GPUs; there are {}", self.num_gpus));
+                }
+                if let Err(message) = &self.nccl {
+                    return Err(message.clone());
+                }
+                ("NCCL", ElementType::Bf16)
+            }
             Operation::DeviceCopy { .. } | Operation::HostCopy { .. } => ("cuda_memcpy", ElementType::F32),
             Operation::Launch => ("kvsim_cuda_nothing", ElementType::F32),
             Operation::GraphReplay { .. } => ("cuda_graph", ElementType::F32),

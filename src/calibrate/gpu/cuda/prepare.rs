@@ -5,6 +5,7 @@ use std::rc::Rc;
 use cudarc::driver::{result, sys};
 
 use super::CudaDevice;
+use super::all_reduce::AllReduce;
 use super::cublaslt::Plan;
 use super::driver::{Buffer, Graph, HostMemory};
 use super::refused;
@@ -44,6 +45,7 @@ pub(super) enum Step {
         bytes: usize,
     },
     Graph(Rc<Graph>),
+    AllReduce(Rc<AllReduce>),
 }
 
 /// Where a result is read from.
@@ -104,7 +106,7 @@ impl Step {
     /// measures launching itself.
     pub fn stays_out_of_graphs(&self) -> bool {
         match self {
-            Self::Upload { .. } | Self::Download { .. } | Self::Graph(_) => true,
+            Self::Upload { .. } | Self::Download { .. } | Self::Graph(_) | Self::AllReduce(_) => true,
             Self::Kernel { arguments, .. } => arguments.is_empty(),
             Self::Product { .. } | Self::DeviceCopy { .. } => false,
         }
@@ -139,6 +141,7 @@ impl Step {
                     result::memcpy_dtoh_async(to, *from, stream).map_err(refused("copying"))
                 }
                 Self::Graph(graph) => graph.launch(stream),
+                Self::AllReduce(all_reduce) => all_reduce.enqueue(),
             }
         }
     }
@@ -163,6 +166,7 @@ impl CudaDevice {
             (Operation::KvCacheWrite { heads_kv, head_dim, .. }, Some(tables)) => {
                 self.kv_cache_write(heads_kv * head_dim, tables)
             }
+            (Operation::AllReduce { num_gpus, bytes }, _) => self.all_reduce(*num_gpus, *bytes),
             (Operation::GraphReplay { nodes }, _) => self.graph(*nodes),
             _ => Ok(set(vec![self.nothing()?], Output::None, Vec::new())),
         };
@@ -342,6 +346,16 @@ impl CudaDevice {
         let mut made = set(steps, Output::Bf16(pointer), buffers);
         made._shared = Some(Rc::clone(tables));
         Ok(made)
+    }
+
+    fn all_reduce(&self, num_gpus: u32, bytes: u64) -> Result<Set, DeviceError> {
+        let nccl = self
+            .nccl
+            .as_ref()
+            .map_err(|message| DeviceError::Call { call: "NCCL".to_owned(), message: message.clone() })?;
+        let all_reduce = AllReduce::new(Rc::clone(nccl), self.ordinal, self.timer.stream, num_gpus, bytes)?;
+        let output = Output::Bf16(all_reduce.output());
+        Ok(set(vec![Step::AllReduce(Rc::new(all_reduce))], output, Vec::new()))
     }
 
     fn graph(&self, nodes: u32) -> Result<Set, DeviceError> {

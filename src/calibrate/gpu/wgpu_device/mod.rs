@@ -80,6 +80,7 @@ impl Device for WgpuDevice {
             Operation::Gemm { format: GemmFormat::Fp8, .. } => {
                 return Err("WGSL has no 8-bit floats".to_owned());
             }
+            Operation::AllReduce { .. } => return Err("wgpu has no collectives".to_owned()),
             Operation::GraphReplay { .. } => return Err("wgpu has no graphs".to_owned()),
             Operation::HostCopy { pinned: false, .. } => {
                 return Err("wgpu copies from host memory of its own only, which is pinned".to_owned());
