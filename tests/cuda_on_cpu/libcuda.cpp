@@ -72,16 +72,23 @@ static void enqueue(std::function<void()> work) {
 
 extern "C" {
 
+// For the libraries: work on a stream.
+void kvsim_enqueue(std::function<void()> *work) { enqueue(*work); }
+
 Status cuInit(u32) { return getenv("KVSIM_FAKE_NO_DEVICE") ? 100 : SUCCESS; }
 Status cuDriverGetVersion(int *version) {
     const char *wanted = getenv("KVSIM_FAKE_DRIVER_VERSION");
     *version = wanted ? atoi(wanted) : 12080;
     return SUCCESS;
 }
-Status cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
+static int num_gpus() {
+    const char *wanted = getenv("KVSIM_FAKE_GPUS");
+    return wanted ? atoi(wanted) : 1;
+}
+Status cuDeviceGetCount(int *count) { return *count = num_gpus(), SUCCESS; }
 Status cuDeviceGet(int *device, int ordinal) {
-    *device = 0;
-    return ordinal == 0 ? SUCCESS : 101;
+    *device = ordinal;
+    return ordinal < num_gpus() ? SUCCESS : 101;
 }
 Status cuDeviceGetName(char *name, int length, int) {
     snprintf(name, length, "CUDA on the CPU");
@@ -153,6 +160,7 @@ Status cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t bytes, void *) { 
 Status cuMemcpyDtoHAsync_v2(void *to, const void *from, size_t bytes, void *) { return copy_later(to, from, bytes); }
 Status cuMemcpyDtoDAsync_v2(void *to, const void *from, size_t bytes, void *) { return copy_later(to, from, bytes); }
 
+Status cuStreamDestroy_v2(void *) { return SUCCESS; }
 Status cuStreamCreate(void **stream, u32) { return *stream = &clock_ms, SUCCESS; }
 Status cuStreamSynchronize(void *) {
     NOT_DURING_CAPTURE;
