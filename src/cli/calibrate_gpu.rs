@@ -159,7 +159,7 @@ fn progress_bar(quiet: bool) -> ProgressBar {
 }
 
 /// A row for each operation and kernel.
-fn summary(report: &SessionReport) -> Table {
+fn summary(report: &SessionReport) -> String {
     let mut rows: BTreeMap<(&str, &str, &str), Vec<&Measurement>> = BTreeMap::new();
     for measurement in &report.measurements {
         if let Some(kernel) = &measurement.kernel {
@@ -167,9 +167,15 @@ fn summary(report: &SessionReport) -> Table {
             rows.entry(key).or_default().push(measurement);
         }
     }
+    let is_check = report.effort == Effort::Check;
+    let mut header =
+        vec!["operation", "kernel", "type", if is_check { "right" } else { "timed" }, "of", "error"];
+    if !is_check {
+        header.extend(["spread", "best"]);
+    }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["operation", "kernel", "type", "timed", "of", "error", "spread", "best"]);
+    table.set_header(header);
     for index in 3..8 {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -180,18 +186,20 @@ fn summary(report: &SessionReport) -> Table {
         let mut spreads: Vec<f64> = measurements.iter().filter_map(|m| Some(timing(m)?.spread)).collect();
         spreads.sort_by(f64::total_cmp);
         let spread = spreads.get(spreads.len() / 2).map(|spread| format!("{:.1} %", spread * 100.0));
-        table.add_row([
+        let mut row = vec![
             operation.to_owned(),
             kernel.to_owned(),
             dtype.to_owned(),
             spreads.len().to_string(),
             measurements.len().to_string(),
             format!("{:.0e}", errors.fold(0.0, f64::max)),
-            spread.unwrap_or_default(),
-            best(&measurements),
-        ]);
+        ];
+        if !is_check {
+            row.extend([spread.unwrap_or_default(), best(&measurements)]);
+        }
+        table.add_row(row);
     }
-    table
+    table.trim_fmt()
 }
 
 fn timing(measurement: &Measurement) -> Option<&crate::calibrate::gpu::Timing> {
@@ -253,7 +261,8 @@ fn problems(report: &SessionReport) -> String {
         *lines.entry(format!("clocks were held down ({reasons})")).or_default() += 1;
     }
     if report.repeated_batches > 0 {
-        lines.insert("timed again because the clocks had moved".to_owned(), report.repeated_batches as usize);
+        let line = "16 operations were timed again, since the clocks had moved".to_owned();
+        lines.insert(line, report.repeated_batches as usize);
     }
     let lines = lines.into_iter().map(|(line, count)| {
         if count == 1 { format!("{line}\n") } else { format!("{line} ({count} times)\n") }

@@ -42,6 +42,7 @@ static std::map<std::string, Launcher> kernels = {
     {"fill_words", launcher(fill_words)},
     {"fill_bf16", launcher(fill_bf16)},
     {"fill_fp8", launcher(fill_fp8)},
+    {"quantise_fp8", launcher(quantise_fp8)},
     {"nothing", launcher(nothing)},
     {"gemm_wide", launcher(gemm_wide)},
     {"gemm_narrow", launcher(gemm_narrow)},
@@ -108,6 +109,10 @@ Status cuDeviceGetAttribute(int *value, int attribute, int) {
 Status cuDeviceGetPCIBusId(char *, int, int) { return INVALID_VALUE; }
 Status cuDevicePrimaryCtxRetain(void **context, int) { return *context = &clock_ms, SUCCESS; }
 Status cuCtxSetCurrent(void *) { return SUCCESS; }
+Status cuCtxSynchronize() {
+    NOT_DURING_CAPTURE;
+    return SUCCESS;
+}
 Status cuGetErrorString(Status status, const char **text) {
     switch (status) {
     case 100: *text = "no CUDA-capable device is detected"; break;

@@ -27,10 +27,28 @@ struct uint3 {
 struct uint4 {
     u32 x, y, z, w;
 };
+struct uint2 {
+    u32 x, y;
+};
+static inline uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
 struct float2 {
     float x, y;
 };
 static inline float2 make_float2(float x, float y) { return {x, y}; }
+
+static u32 __float_as_uint(float value) {
+    u32 bits;
+    memcpy(&bits, &value, 4);
+    return bits;
+}
+
+static float __uint_as_float(u32 bits) {
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static int __float2int_rn(float value) { return (int)rintf(value); }
 
 #define __global__
 #define __device__
@@ -84,25 +102,17 @@ static std::function<const uint64_t *(u32)> exchange(std::initializer_list<uint6
 }
 
 static float __shfl_xor_sync(u32, float value, int mask) {
-    u32 bits;
-    memcpy(&bits, &value, 4);
-    const u32 other = exchange({bits})(lane() ^ mask)[0];
-    memcpy(&value, &other, 4);
-    return value;
+    return __uint_as_float(exchange({__float_as_uint(value)})(lane() ^ mask)[0]);
 }
 
 static u32 round_to_bf16(float value) {
-    u32 bits;
-    memcpy(&bits, &value, 4);
+    const u32 bits = __float_as_uint(value);
     if (std::isnan(value)) return 0x7FFF;
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
 }
 
 static float from_bf16(u32 bits) {
-    bits <<= 16;
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
+    return __uint_as_float(bits << 16);
 }
 
 static u32 pack_bf16(float low, float high) { return round_to_bf16(low) | round_to_bf16(high) << 16; }

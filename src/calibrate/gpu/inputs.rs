@@ -32,6 +32,17 @@ pub(super) fn value(input: Input, index: u64) -> f64 {
     f64::from((word(input, index as u32) >> 24) as u8 as i8) / 128.0
 }
 
+/// As [`value`], rounded to e4m3: to three bits of mantissa, ties to even. What is smaller than
+/// 2^-6 is a multiple of 2^-9 already.
+pub(super) fn value_rounded_to_fp8(input: Input, index: u64) -> f64 {
+    let exact = value(input, index);
+    if exact.abs() < 2f64.powi(-6) {
+        return exact;
+    }
+    let step = 2f64.powi(exact.abs().log2().floor() as i32 - 3);
+    (exact / step).round_ties_even() * step
+}
+
 pub(super) fn value_fp8(input: Input, index: u64) -> f64 {
     f64::from(((word(input, index as u32) >> 24) as u8 as i8) >> 4) / 8.0
 }
@@ -55,6 +66,23 @@ mod tests {
                 let correlation = pairs.map(|(a, b)| a * b).sum::<f64>() / (n as f64 / 3.0);
                 assert!(correlation.abs() < 0.02, "lag {lag}: {correlation}");
             }
+        }
+    }
+
+    #[test]
+    fn activations_are_rounded_to_four_significant_bits() {
+        for i in 0..1000 {
+            let (exact, rounded) =
+                (value(Input::Activations, i), value_rounded_to_fp8(Input::Activations, i));
+            assert!((exact - rounded).abs() <= exact.abs() / 16.0);
+            let scaled = rounded * 512.0;
+            assert!(
+                scaled.fract() == 0.0
+                    && (scaled.abs() as u32).checked_ilog2().is_none_or(|bits| {
+                        bits < 4 || (scaled.abs() as u32).trailing_zeros() >= bits - 3
+                    }),
+                "{rounded}"
+            );
         }
     }
 

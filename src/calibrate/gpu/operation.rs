@@ -34,7 +34,8 @@ pub enum Direction {
 pub enum GemmFormat {
     /// bfloat16, or what the device has of 16 or 32 bits.
     Bf16,
-    /// 8-bit floats (e4m3) on both sides, 16 bits out, without quantising the activations.
+    /// 8-bit floats (e4m3) on both sides, 16 bits out; the activations come in bf16 and are quantised
+    /// first, as in the published tables.
     Fp8,
 }
 

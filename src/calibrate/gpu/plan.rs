@@ -45,7 +45,7 @@ impl Effort {
         };
         match self {
             Self::Check => {
-                TimingRules { group_us: 0.0, min_launches: 2, max_launches: 2, max_repeats: 0, ..rules }
+                TimingRules { groups: 1, min_launches: 1, max_launches: 1, max_repeats: 0, ..rules }
             }
             Self::Quick => TimingRules { group_us: 4_000.0, max_launch_us: 100_000.0, ..rules },
             Self::Full => rules,

@@ -5,7 +5,7 @@ use rand::seq::index::sample;
 use rand_chacha::ChaCha8Rng;
 
 use super::attention_inputs::{AttentionInputs, SOFTMAX_SCALE};
-use super::inputs::{Input, value, value_fp8};
+use super::inputs::{Input, value, value_fp8, value_rounded_to_fp8};
 use super::operation::{Attention, Batch, GemmFormat, Operation};
 
 /// Elements of an output that lie side by side.
@@ -19,6 +19,8 @@ pub(super) struct Probe {
 const MAX_ROWS: usize = 16;
 const MAX_ELEMENTS: usize = 256;
 
+type Value = fn(Input, u64) -> f64;
+
 /// Probes of the output of an operation; none where it has no output.
 pub(super) fn probes(operation: &Operation) -> Vec<Probe> {
     match *operation {
@@ -26,10 +28,13 @@ pub(super) fn probes(operation: &Operation) -> Vec<Probe> {
             .into_iter()
             .map(|at| {
                 let (row, column) = (at / u64::from(n), at % u64::from(n));
-                let of = if format == GemmFormat::Fp8 { value_fp8 } else { value };
+                let (activation, weight): (Value, Value) = match format {
+                    GemmFormat::Bf16 => (value, value),
+                    GemmFormat::Fp8 => (value_rounded_to_fp8, value_fp8),
+                };
                 let products = (0..u64::from(k)).map(|i| {
-                    of(Input::Activations, row * u64::from(k) + i)
-                        * of(Input::Weights, column * u64::from(k) + i)
+                    activation(Input::Activations, row * u64::from(k) + i)
+                        * weight(Input::Weights, column * u64::from(k) + i)
                 });
                 Probe { first: at, expected: vec![products.sum()] }
             })

@@ -14,7 +14,6 @@ use super::reference::{Probe, largest_error, probes};
 
 /// The same product, timed again and again, tells whether the device still runs as at the start.
 const REFERENCE: Operation = Operation::Gemm { format: GemmFormat::Bf16, m: 512, n: 4096, k: 4096 };
-const SMALL_REFERENCE: Operation = Operation::Gemm { format: GemmFormat::Bf16, m: 32, n: 128, k: 128 };
 /// Operations between two looks at the reference.
 const BATCH: usize = 16;
 /// A change of the reference above which a batch is timed again.
@@ -174,9 +173,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs the reference until clocks have settled, and times it; none where it cannot run.
+    /// Runs the reference until clocks have settled, and times it; none where it cannot run, or where
+    /// times do not count.
     fn warm_up(&mut self) -> Option<f64> {
-        let target = self.spent_us + if self.effort == Effort::Check { 0.0 } else { WARM_UP_US };
+        if self.effort == Effort::Check {
+            return None;
+        }
+        let target = self.spent_us + WARM_UP_US;
         let mut last = self.reference_us();
         while last.is_some() && self.spent_us < target {
             last = self.reference_us();
@@ -185,8 +188,7 @@ impl<'a> Session<'a> {
     }
 
     fn reference_us(&mut self) -> Option<f64> {
-        let operation = if self.effort == Effort::Check { SMALL_REFERENCE } else { REFERENCE };
-        match self.measure(&operation).outcome {
+        match self.measure(&REFERENCE).outcome {
             Outcome::Timed(timing) => Some(timing.median_us),
             _ => None,
         }

@@ -9,6 +9,8 @@ use super::reference::probes;
 use super::session::{Outcome, Session, SessionReport};
 use super::table::TableFolder;
 
+type Clock = Box<dyn FnMut(&Operation, u32, usize) -> f64>;
+
 /// Answers with references, and with a time that the operation and the number of calls decide.
 struct FakeDevice {
     identity: Identity,
@@ -18,7 +20,7 @@ struct FakeDevice {
     /// Launches and sets of all calls, for what a test wants to know of them.
     calls: Vec<(&'static str, u32)>,
     /// Microseconds of so many launches of an operation, at the call of this number.
-    time: Box<dyn FnMut(&Operation, u32, usize) -> f64>,
+    time: Clock,
     /// What is done to a result: a kernel that is wrong.
     spoil: fn(&Operation, &mut Vec<f64>),
     /// The device's answer to a launch.
@@ -252,6 +254,25 @@ fn a_launch_that_takes_too_long_is_left_out() {
     let report = run(&mut device, &[COPY, WRITE]);
     assert_eq!(report.measurements[0].outcome, Outcome::LeftOut("one launch takes 3.0 s".to_owned()));
     assert!(matches!(report.measurements[1].outcome, Outcome::Timed(_)));
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn tables_of_a_real_device_are_complete() {
+    let mut device = match super::find_device(Some(super::Backend::Wgpu), 0, true) {
+        Ok(device) => device,
+        Err(error) => return eprintln!("not tested: {error}"),
+    };
+    let gemm = Operation::Gemm { format: GemmFormat::Bf16, m: 4, n: 64, k: 64 };
+    let report = Session::new(device.as_mut(), Effort::Check).run_plan(&[gemm, WRITE], &mut |_, _, _| {});
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("tables");
+    assert_eq!(TableFolder::create(&target).unwrap().write(&report).unwrap(), [target.join("gemm.csv")]);
+    let rows = std::fs::read_to_string(target.join("gemm.csv")).unwrap();
+    let row: Vec<&str> = rows.lines().nth(1).unwrap().split(',').collect();
+    assert_eq!(row[4..9], ["kvsim_wgsl_gemm", row[5], "4", "64", "64"]);
+    assert!(row[9].parse::<f64>().unwrap() > 0.0);
+    assert!(target.join("kv_cache_write.csv").exists());
 }
 
 #[test]

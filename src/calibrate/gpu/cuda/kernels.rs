@@ -24,10 +24,11 @@ pub(super) const SOURCE: &str = concat!(
 /// driver refuses PTX that is newer than itself. Its first line has the source's checksum.
 const PTX_GZ: &[u8] = include_bytes!("ptx/sm_80.ptx.gz");
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "fill_words",
     "fill_bf16",
     "fill_fp8",
+    "quantise_fp8",
     "nothing",
     "gemm_wide",
     "gemm_narrow",

@@ -234,7 +234,8 @@ impl Device for CudaDevice {
         self.sets.clear();
         (self.last, self.next) = (0, 0);
         self.sets = self.sets_of(operation, sets)?;
-        self.timer.wait()
+        // Everything, since tables are copied on another stream than inputs are filled on.
+        result::ctx::synchronize().map_err(refused("filling the inputs"))
     }
 
     fn run(&mut self, set: u32) -> Result<(), DeviceError> {

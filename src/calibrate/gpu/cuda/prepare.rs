@@ -229,18 +229,26 @@ impl CudaDevice {
             GemmFormat::Bf16 => ("fill_bf16", 2),
             GemmFormat::Fp8 => ("fill_fp8", 1),
         };
-        let activations = self.filled(kernel, Input::Activations, u64::from(m) * u64::from(k), bytes)?;
+        let inputs = u64::from(m) * u64::from(k);
+        let activations = self.filled("fill_bf16", Input::Activations, inputs, 2)?;
         let weights = self.filled(kernel, Input::Weights, u64::from(n) * u64::from(k), bytes)?;
         let outputs = u64::from(m) * u64::from(n);
         let output = Buffer::new(outputs * 2)?;
         if let Ok(cublaslt) = &self.cublaslt {
-            let step = Step::Product {
-                plan: cublaslt.plan(format, m, n, k)?,
-                activations: activations.pointer,
-                weights: weights.pointer,
-                output: output.pointer,
-            };
-            return Ok(set(vec![step], Output::Bf16(output.pointer), vec![activations, weights, output]));
+            let mut steps = Vec::new();
+            let mut buffers = vec![activations, weights, output];
+            let mut from = buffers[0].pointer;
+            if format == GemmFormat::Fp8 {
+                let quantised = Buffer::new(inputs)?;
+                let arguments = vec![from, quantised.pointer, inputs / 8];
+                steps.push(self.kernel("quantise_fp8", blocks_of(inputs / 8), THREADS, arguments)?);
+                from = quantised.pointer;
+                buffers.push(quantised);
+            }
+            let plan = cublaslt.plan(format, m, n, k)?;
+            let (weights, output) = (buffers[1].pointer, buffers[2].pointer);
+            steps.push(Step::Product { plan, activations: from, weights, output });
+            return Ok(set(steps, Output::Bf16(output), buffers));
         }
         let (kernel, threads, mut grid) = if m <= NARROW_TOKENS {
             ("gemm_narrow", 128, [n.div_ceil(64), m.div_ceil(16), 1])
