@@ -74,6 +74,7 @@ pub fn list_devices(wanted: Option<Backend>) -> (Vec<(Backend, usize, Identity)>
     let (mut found, mut reasons) = (Vec::new(), Vec::new());
     for backend in Backend::ALL.into_iter().filter(|backend| wanted.is_none_or(|wanted| wanted == *backend)) {
         match backend.list() {
+            Ok(devices) if devices.is_empty() => reasons.push(format!("{backend}: the driver has no device")),
             Ok(devices) => {
                 found.extend(devices.into_iter().enumerate().map(|(i, identity)| (backend, i, identity)));
             }

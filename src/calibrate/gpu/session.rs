@@ -86,6 +86,8 @@ pub struct Session<'a> {
     spent_us: f64,
     /// A stop of the wall clock, for devices whose launches are short but whose preparation is not.
     deadline: Option<Instant>,
+    /// Of the reference.
+    flops_per_us: Option<f64>,
     /// Kernels that were wrong on a small shape.
     distrusted: Vec<String>,
 }
@@ -99,6 +101,7 @@ impl<'a> Session<'a> {
             budget_us: effort.budget_s() * 1e6,
             spent_us: 0.0,
             deadline: Instant::now().checked_add(Duration::from_secs_f64(effort.budget_s() * 4.0)),
+            flops_per_us: None,
             distrusted: Vec::new(),
         }
     }
@@ -184,7 +187,17 @@ impl<'a> Session<'a> {
         while last.is_some() && self.spent_us < target {
             last = self.reference_us();
         }
+        self.flops_per_us = last.map(|us| REFERENCE.flops() / us);
         last
+    }
+
+    /// On a slow device the largest shapes would hit the watchdog of the graphics driver, which takes
+    /// the device away from everybody.
+    fn takes_too_long(&self, operation: &Operation) -> Option<String> {
+        let expected_us = operation.flops() / self.flops_per_us?;
+        (expected_us > self.rules.max_launch_us).then(|| {
+            format!("one launch would take some {:.0} s, by what a smaller product took", expected_us / 1e6)
+        })
     }
 
     fn reference_us(&mut self) -> Option<f64> {
@@ -217,6 +230,10 @@ impl<'a> Session<'a> {
             }
         };
         measurement.kernel = Some(kernel.clone());
+        if let Some(reason) = self.takes_too_long(operation) {
+            measurement.outcome = Outcome::LeftOut(reason);
+            return measurement;
+        }
         if self.distrusted.contains(&kernel.name) {
             measurement.outcome = Outcome::Wrong;
         } else if self.may_go_on() {
