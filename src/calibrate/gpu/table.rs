@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use csv::Writer;
 use serde_json::json;
 
-use super::device::{DeviceKind, Kernel};
+use super::device::{DeviceKind, ElementType, Kernel};
 use super::operation::{Attention, Batch, Operation};
 use super::session::{Measurement, Outcome, SessionReport};
 use crate::catalog::Gpu;
@@ -173,7 +173,11 @@ fn write_files(report: &SessionReport, folder: &Folder) -> Result<Vec<&'static s
     for table in &TABLES {
         if let Some(text) = table_text(table, &origin) {
             folder.write(table.file, &text)?;
-            if table.has_a_law {
+            // No law is fitted to products in 32 bits, which devices without f16 fall back to.
+            let is_f32 = report.timed().any(|(measurement, kernel, _)| {
+                kernel.dtype == ElementType::F32 && (table.row)(&measurement.operation).is_some()
+            });
+            if table.has_a_law && !is_f32 {
                 for_a_fit.push(table.file);
             }
         }
