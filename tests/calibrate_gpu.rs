@@ -1,7 +1,7 @@
 //! `kvsim calibrate gpu` as a user meets it, where there is no GPU: with a stand-in for CUDA's driver
 //! that runs the real kernels on the CPU (`tests/cuda_on_cpu`), and with nothing at all.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 fn calibrate(arguments: &[&str], libraries: &Path, environment: &[(&str, &str)]) -> Output {
@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// The stand-ins for the driver and, if wanted, for cuBLASLt and NCCL; None without a C++ compiler.
 #[cfg(all(target_os = "linux", feature = "cuda"))]
-fn stand_ins(folder: &Path, with_libraries: bool) -> Option<PathBuf> {
+fn stand_ins(folder: &Path, with_libraries: bool) -> Option<std::path::PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let sources = root.join("tests/cuda_on_cpu");
     let kernels = root.join("src/calibrate/gpu/cuda/kernels");
@@ -51,6 +51,7 @@ fn stand_ins(folder: &Path, with_libraries: bool) -> Option<PathBuf> {
 }
 
 /// The rows of the table that is printed: operation, kernel, type, right, of, error.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 fn rows(output: &str) -> Vec<Vec<String>> {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
     let table = output.lines().skip_while(|line| !line.trim_start().starts_with("operation")).skip(1);
@@ -128,6 +129,19 @@ fn no_gpu_is_one_clear_message_and_nothing_is_written() {
     assert!(err.starts_with("error: no GPU was found to calibrate\n  CUDA: "), "{err}");
     assert!(err.contains("\n  wgpu (Vulkan, Metal, Direct3D 12): "), "{err}");
     assert!(!target.exists());
+}
+
+#[cfg(not(feature = "cuda"))]
+#[test]
+fn a_build_without_a_backend_names_the_command_that_adds_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = calibrate(&["--backend", "cuda"], dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(
+        text(&output.stderr),
+        "error: no GPU was found to calibrate\n  CUDA: kvsim was built without it; build it in with \
+         `cargo build --release --features cuda`\n"
+    );
 }
 
 #[cfg(feature = "wgpu")]

@@ -12,6 +12,8 @@
 //! L2 cache, launches the kernel on a set, and times many launches in one submission with its own
 //! clock. Everything else is decided here, the same for all devices.
 
+// Without a backend nobody lays out a batch for a device.
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code))]
 mod attention_inputs;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -23,6 +25,7 @@ mod operation;
 mod plan;
 mod reference;
 mod session;
+mod session_files;
 mod table;
 #[cfg(test)]
 mod tests;

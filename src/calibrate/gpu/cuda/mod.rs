@@ -8,6 +8,7 @@ mod library;
 mod monitor;
 mod nvrtc;
 mod prepare;
+mod step;
 
 use std::rc::Rc;
 
