@@ -8,6 +8,7 @@ mod errors;
 mod evaluate;
 mod fit;
 mod fit_profile;
+pub mod gpu;
 mod operation;
 mod operations;
 mod optimise;

@@ -21,6 +21,8 @@ mod terminal;
 mod timeseries;
 
 pub use error::ReportError;
+pub(crate) use folder::Folder;
+pub(crate) use manifest::MANIFEST;
 pub use manifest::TraceInfo;
 pub use metric_names::{HEADLINES, metric_names, number_at};
 pub use percentiles::LatencyMs;

@@ -1,6 +1,7 @@
 //! `kvsim calibrate`: measured kernel timings to a profile, and what a profile is worth.
 
 pub(super) mod bench;
+mod gpu;
 mod output;
 mod show;
 mod table;
@@ -22,6 +23,7 @@ pub(super) struct CalibrateArguments {
 
 #[derive(Debug, Subcommand)]
 enum CalibrateCommand {
+    Gpu(gpu::GpuArguments),
     Table(table::TableArguments),
     Bench(bench::BenchArguments),
     Show(show::ShowArguments),
@@ -29,6 +31,7 @@ enum CalibrateCommand {
 
 pub(super) fn calibrate(arguments: &CalibrateArguments) -> Result<u8, Box<dyn Error>> {
     match &arguments.command {
+        CalibrateCommand::Gpu(arguments) => gpu::calibrate_gpu(arguments),
         CalibrateCommand::Table(arguments) => table::table(arguments),
         CalibrateCommand::Bench(arguments) => bench::bench(arguments),
         CalibrateCommand::Show(arguments) => show::show(arguments),
