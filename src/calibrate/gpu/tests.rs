@@ -266,6 +266,29 @@ fn a_launch_that_takes_too_long_is_left_out() {
     assert!(matches!(report.measurements[1].outcome, Outcome::Timed(_)));
 }
 
+#[test]
+fn tables_can_be_fitted() {
+    // An H100 with 3 us a launch, 700 TFLOP/s and 3 TB/s.
+    let mut device = FakeDevice::new(|operation, launches, _| {
+        let (compute_us, memory_us) = (operation.flops() / 700e6, operation.bytes_moved(2) as f64 / 3e6);
+        f64::from(launches) * (3.0 + compute_us.max(memory_us))
+    });
+    let report = Session::new(&mut device, Effort::Quick).run(&mut |_, _, _| {});
+    let dir = tempfile::tempdir().unwrap();
+    let tables = TableFolder::create(&dir.path().join("h100")).unwrap().write(&report).unwrap();
+    let timings = crate::calibrate::Timings::read(&tables).unwrap();
+    let origin = crate::calibrate::Origin {
+        source: None,
+        date: "2026-01-01".to_owned(),
+        driver: report.identity.driver.clone(),
+    };
+    let profiles = crate::calibrate::fit_profiles(&timings, &origin);
+    assert_eq!(profiles[0].gpu, "H100-SXM");
+    let (_, gemm) = profiles[0].gemm.iter().next().unwrap();
+    assert_eq!(gemm.rows, 40);
+    assert!(gemm.fit_error.median_percent < 5.0, "{:?}", gemm.fit_error);
+}
+
 #[cfg(feature = "wgpu")]
 #[test]
 fn tables_of_a_real_device_are_complete() {

@@ -9,12 +9,14 @@ use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::super::exit;
+use super::output::fits_table;
+use super::table::fit_measured;
 use crate::calibrate::gpu::{
     Backend, DeviceKind, Effort, Measurement, Operation, Outcome, Session, SessionReport, TableFolder,
     find_device, list_devices,
 };
 use crate::catalog::Gpu;
+use crate::cli::exit;
 
 /// Time the kernels of a decoder layer on this machine's GPU, and write timing tables
 #[derive(Debug, Args)]
@@ -109,15 +111,36 @@ pub(super) fn calibrate_gpu(arguments: &GpuArguments) -> Result<u8, Box<dyn Erro
         let mut out = io::stdout().lock();
         writeln!(out, "{}", summary(&report))?;
         write!(out, "{}", problems(&report))?;
-        if let Some(for_a_fit) = for_a_fit {
-            writeln!(out, "tables: {}", target.display())?;
-            let files: Vec<String> = for_a_fit.iter().map(|path| path.display().to_string()).collect();
-            let profile = target.join("profile.yaml");
-            writeln!(out, "fit: kvsim calibrate table {} --out {}", files.join(" "), profile.display())?;
+        if for_a_fit.is_some() {
+            writeln!(out, "tables: {}\n", target.display())?;
         }
+    }
+    if let Some(tables) = for_a_fit {
+        fit(&tables, &target, &report, arguments.quiet)?;
     }
     let is_bad = |m: &Measurement| matches!(m.outcome, Outcome::Wrong | Outcome::Failed(_));
     Ok(if report.measurements.iter().any(is_bad) { exit::DIFFERENT } else { exit::OK })
+}
+
+/// Fits a profile to the tables, beside them.
+fn fit(tables: &[PathBuf], target: &Path, report: &SessionReport, quiet: bool) -> Result<(), Box<dyn Error>> {
+    let mut lines = String::new();
+    if tables.is_empty() {
+        lines += "not fitted: there is no timing that a law is fitted to\n";
+    } else if Gpu::find(&report.identity.name).is_err() {
+        let name = &report.identity.name;
+        lines += &format!("not fitted: the catalogue of GPUs has no {name}, whose peaks a fit starts from\n");
+    } else {
+        let out = target.join("profile.yaml");
+        for profile in fit_measured(tables, &out, &report.identity.driver)? {
+            lines += &format!("{}\n\n", fits_table(&profile));
+        }
+        lines += &format!("profile: {}\n", out.display());
+    }
+    if !quiet {
+        write!(io::stdout(), "{lines}")?;
+    }
+    Ok(())
 }
 
 fn list(backend: Option<Backend>) -> Result<u8, Box<dyn Error>> {

@@ -110,6 +110,19 @@ pub(super) fn table(arguments: &TableArguments) -> Result<u8, Box<dyn Error>> {
     Ok(exit::OK)
 }
 
+/// Fits a profile to tables of one GPU that was just measured, and writes it.
+pub(super) fn fit_measured(
+    tables: &[PathBuf],
+    out: &Path,
+    driver: &str,
+) -> Result<Vec<Profile>, Box<dyn Error>> {
+    let timings = Timings::read(tables)?;
+    let origin = Origin { source: None, date: today(), driver: driver.to_owned() };
+    let profiles = fit_profiles(&timings, &origin);
+    write_profiles(&profiles, out)?;
+    Ok(profiles)
+}
+
 /// One file cannot hold several profiles.
 fn check_out(out: Option<&Path>, num_gpus: usize) -> Result<(), Box<dyn Error>> {
     match out {
