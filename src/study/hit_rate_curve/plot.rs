@@ -162,12 +162,12 @@ fn draw_marks<'a>(
     let ends = axis.ends();
     for (index, mark) in curve.marks.iter().filter(|mark| mark.cache_gib > 0.0).enumerate() {
         let x = axis.drawn(mark.cache_gib);
-        let row = LABEL_ROWS - 1 - index % LABEL_ROWS;
+        // Towards the middle, so that none leaves the plot; rows so that no line crosses a label.
+        let is_right = x - ends.0 > (ends.1 - ends.0) / 2.0;
+        let row = if is_right { index % LABEL_ROWS } else { LABEL_ROWS - 1 - index % LABEL_ROWS };
         let y = y_max * (1.0 + LABEL_ROW / 100.0 * (row as f64 + 0.2));
         chart.draw_series([PathElement::new([(x, 0.0), (x, y)], style)])?;
         let label = format!("{} ({} GiB)", mark.label, tick(mark.cache_gib.round()));
-        // Towards the middle, so that none leaves the plot.
-        let is_right = x - ends.0 > (ends.1 - ends.0) / 2.0;
         let pixels = if is_right { -4 - 6 * label.chars().count() as i32 } else { 4 };
         let label = Text::new(label, (pixels, -12), text(12));
         chart.draw_series([EmptyElement::at((x, y)) + label])?;
@@ -205,9 +205,12 @@ fn over_time<'a>(area: &Area<'a>, breakdown: &Breakdown, block_size: u32) -> Res
             .label(size.as_str())
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
     }
+    // Where the lines at the end leave room.
+    let is_high = breakdown.time.last().is_some_and(|group| rate(group, breakdown.sizes.len() - 1) > 50.0);
+    let legend = if is_high { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(legend)
         .background_style(WHITE.mix(0.85))
         .border_style(GRID)
         .label_font(text(12))
