@@ -40,9 +40,13 @@ pub(super) fn plot(curve: &Curve) -> Result<String, CurveError> {
         let block_size = curve.block_sizes[0].shape.block_size_tokens;
         let (middle, bottom) = rest.split_vertically(PANEL_HEIGHT);
         over_time(&middle, breakdown, block_size)?;
+        const BY_DEPTH: &str = "By depth in the prompt, tokens";
+        if breakdown.turn.len() < 2 {
+            return over_keys(&bottom, BY_DEPTH, breakdown, &breakdown.depth);
+        }
         let (left, right) = bottom.split_horizontally(WIDTH / 2);
         over_keys(&left, "By turn (0 is the first)", breakdown, &breakdown.turn)?;
-        over_keys(&right, "By depth in the prompt, tokens", breakdown, &breakdown.depth)
+        over_keys(&right, BY_DEPTH, breakdown, &breakdown.depth)
     })?)
 }
 
