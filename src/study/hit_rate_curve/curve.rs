@@ -123,7 +123,7 @@ impl BlockSizeCurve {
         let mark_tokens: Vec<u64> = marks.iter().map(|mark| mark.cache_tokens).collect();
         let steps: Vec<u64> = (1..=KNEE_STEPS).map(|step| enough * step / KNEE_STEPS * block_size).collect();
         let (sampled_blocks, sampled_rate) = match lane {
-            Lane::Exact { .. } => (None, None),
+            Lane::Exact(_) => (None, None),
             Lane::Sampled(shards) => (Some(shards.sampled_blocks()), Some(shards.rate())),
         };
         Self {

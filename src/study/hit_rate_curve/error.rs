@@ -15,9 +15,11 @@ pub enum CurveError {
     Text(#[from] TextFileError),
     #[error(transparent)]
     Report(#[from] ReportError),
+    #[error("none of the sizes can be simulated; the first:\n{first}")]
+    NoSize { first: ScenarioError },
     /// Of the simulations.
     #[error(transparent)]
-    Sweep(#[from] SweepError),
+    Sweep(SweepError),
     /// A request that cannot be read or counted.
     #[error("{place}: {message}")]
     Requests {
@@ -27,4 +29,13 @@ pub enum CurveError {
     },
     #[error("{scenario}: no request looks into the prefix cache: there is no hit rate")]
     NoLookups { scenario: String },
+}
+
+impl From<SweepError> for CurveError {
+    fn from(error: SweepError) -> Self {
+        match error {
+            SweepError::NoPoint { first } => Self::NoSize { first },
+            error => Self::Sweep(error),
+        }
+    }
 }

@@ -29,8 +29,15 @@ pub struct Pass {
 
 /// One block size.
 pub(super) enum Lane {
-    Exact { lookups: Lookups, distances: DistanceCounts, groups: Grouper },
+    Exact(Box<Exact>),
     Sampled(Shards),
+}
+
+/// All blocks.
+pub(super) struct Exact {
+    lookups: Lookups,
+    distances: DistanceCounts,
+    groups: Grouper,
 }
 
 /// A cache's hits.
@@ -48,11 +55,11 @@ impl Pass {
     /// When a block size is 0.
     pub fn new(block_sizes: &[(u32, Vec<u64>)], sampling: Option<Sampling>) -> Self {
         let lane = |(block_size, capacities): &(u32, Vec<u64>)| match sampling {
-            None => Lane::Exact {
+            None => Lane::Exact(Box::new(Exact {
                 lookups: Lookups::new(*block_size),
                 distances: DistanceCounts::default(),
                 groups: Grouper::new(*block_size, capacities.clone()),
-            },
+            })),
             Some(Sampling { rate, max_blocks }) => Lane::Sampled(Shards::new(*block_size, rate, max_blocks)),
         };
         Self {
@@ -93,7 +100,8 @@ impl Pass {
 impl Lane {
     fn add(&mut self, request: &TraceRequest, computed: &TokenRuns) -> Result<(), TooManyBlocks> {
         match self {
-            Self::Exact { lookups, distances, groups } => {
+            Self::Exact(exact) => {
+                let Exact { lookups, distances, groups } = &mut **exact;
                 let queries_tokens = lookups.add(request, computed, |found| {
                     distances.add(found.reuse.distance_blocks, found.len);
                     groups.found(found);
@@ -107,14 +115,14 @@ impl Lane {
 
     pub fn queries_tokens(&self) -> u64 {
         match self {
-            Self::Exact { lookups, .. } => lookups.queries_tokens(),
+            Self::Exact(exact) => exact.lookups.queries_tokens(),
             Self::Sampled(shards) => shards.queries_tokens(),
         }
     }
 
     pub fn unique_blocks(&self) -> u64 {
         match self {
-            Self::Exact { lookups, .. } => lookups.unique_blocks(),
+            Self::Exact(exact) => exact.lookups.unique_blocks(),
             Self::Sampled(shards) => shards.unique_blocks(),
         }
     }
@@ -122,7 +130,7 @@ impl Lane {
     /// The smallest cache that finds all that can be found, in blocks.
     pub fn enough_blocks(&self) -> u64 {
         match self {
-            Self::Exact { distances, .. } => distances.end(),
+            Self::Exact(exact) => exact.distances.end(),
             Self::Sampled(shards) => shards.enough_blocks(),
         }
     }
@@ -130,9 +138,9 @@ impl Lane {
     /// Of LRU caches of so many blocks, rising.
     pub fn hits(&self, cache_blocks: &[u64]) -> Vec<Hits> {
         match self {
-            Self::Exact { lookups, distances, .. } => {
-                let exact = |blocks| Hits { hit_rate: rate_of(lookups, blocks), half_width: None };
-                distances.num_below(cache_blocks).into_iter().map(exact).collect()
+            Self::Exact(exact) => {
+                let hits = |blocks| Hits { hit_rate: rate_of(&exact.lookups, blocks), half_width: None };
+                exact.distances.num_below(cache_blocks).into_iter().map(hits).collect()
             }
             Self::Sampled(shards) => {
                 cache_blocks.iter().map(|&blocks| sampled(&shards.hit_rates(blocks))).collect()
@@ -143,8 +151,8 @@ impl Lane {
     /// Of a cache without end.
     pub fn infinite(&self) -> Hits {
         match self {
-            Self::Exact { lookups, distances, .. } => {
-                Hits { hit_rate: rate_of(lookups, distances.total()), half_width: None }
+            Self::Exact(exact) => {
+                Hits { hit_rate: rate_of(&exact.lookups, exact.distances.total()), half_width: None }
             }
             Self::Sampled(shards) => sampled(&shards.infinite_hit_rates()),
         }
@@ -153,7 +161,7 @@ impl Lane {
     /// `None` from a sample.
     pub fn breakdown(&self, sizes: Vec<String>, tenants: &[String]) -> Option<Breakdown> {
         match self {
-            Self::Exact { groups, .. } => Some(groups.breakdown(sizes, tenants)),
+            Self::Exact(exact) => Some(exact.groups.breakdown(sizes, tenants)),
             Self::Sampled(_) => None,
         }
     }

@@ -40,9 +40,13 @@ pub(super) fn plot(curve: &Curve) -> Result<String, CurveError> {
         let block_size = curve.block_sizes[0].shape.block_size_tokens;
         let (middle, bottom) = rest.split_vertically(PANEL_HEIGHT);
         over_time(&middle, breakdown, block_size)?;
+        const BY_DEPTH: &str = "By depth in the prompt, tokens";
+        if breakdown.turn.len() < 2 {
+            return over_keys(&bottom, BY_DEPTH, breakdown, &breakdown.depth);
+        }
         let (left, right) = bottom.split_horizontally(WIDTH / 2);
         over_keys(&left, "By turn (0 is the first)", breakdown, &breakdown.turn)?;
-        over_keys(&right, "By depth in the prompt, tokens", breakdown, &breakdown.depth)
+        over_keys(&right, BY_DEPTH, breakdown, &breakdown.depth)
     })?)
 }
 
@@ -162,12 +166,12 @@ fn draw_marks<'a>(
     let ends = axis.ends();
     for (index, mark) in curve.marks.iter().filter(|mark| mark.cache_gib > 0.0).enumerate() {
         let x = axis.drawn(mark.cache_gib);
-        let row = LABEL_ROWS - 1 - index % LABEL_ROWS;
+        // Towards the middle, so that none leaves the plot; rows so that no line crosses a label.
+        let is_right = x - ends.0 > (ends.1 - ends.0) / 2.0;
+        let row = if is_right { index % LABEL_ROWS } else { LABEL_ROWS - 1 - index % LABEL_ROWS };
         let y = y_max * (1.0 + LABEL_ROW / 100.0 * (row as f64 + 0.2));
         chart.draw_series([PathElement::new([(x, 0.0), (x, y)], style)])?;
         let label = format!("{} ({} GiB)", mark.label, tick(mark.cache_gib.round()));
-        // Towards the middle, so that none leaves the plot.
-        let is_right = x - ends.0 > (ends.1 - ends.0) / 2.0;
         let pixels = if is_right { -4 - 6 * label.chars().count() as i32 } else { 4 };
         let label = Text::new(label, (pixels, -12), text(12));
         chart.draw_series([EmptyElement::at((x, y)) + label])?;
@@ -205,9 +209,12 @@ fn over_time<'a>(area: &Area<'a>, breakdown: &Breakdown, block_size: u32) -> Res
             .label(size.as_str())
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
     }
+    // Where the lines at the end leave room.
+    let is_high = breakdown.time.last().is_some_and(|group| rate(group, breakdown.sizes.len() - 1) > 50.0);
+    let legend = if is_high { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(legend)
         .background_style(WHITE.mix(0.85))
         .border_style(GRID)
         .label_font(text(12))

@@ -147,8 +147,7 @@ impl CurveRequest {
                     spread(first, tokens.last().copied().unwrap_or(first).max(first), *count, step)
                 }
             };
-            let name = &scenario.file.name;
-            simulate(name, template, &typed, &mut curves, pass.lanes(), &chosen, self.threads, progress)?;
+            simulate(template, &typed, &chosen, self.threads, &mut curves, pass.lanes(), progress)?;
         }
         Ok(Curve {
             name: scenario.file.name.clone(),

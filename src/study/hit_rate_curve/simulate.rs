@@ -18,13 +18,12 @@ const METRICS: [&str; 5] = [
 
 /// Simulates caches of these sizes in tokens at each block size: `typed` as the scenario names it.
 pub(super) fn simulate(
-    name: &str,
     template: &Template,
     typed: &[u32],
-    curves: &mut [BlockSizeCurve],
-    lanes: &[Lane],
     tokens: &[u64],
     threads: usize,
+    curves: &mut [BlockSizeCurve],
+    lanes: &[Lane],
     progress: &mut dyn Progress,
 ) -> Result<(), CurveError> {
     let mut points = Vec::new();
@@ -38,7 +37,7 @@ pub(super) fn simulate(
             ]);
         }
     }
-    let sweep = Sweep::of_points(name, template, points, &METRICS)?;
+    let sweep = Sweep::of_points("curve", template, points, &METRICS)?;
     progress.simulations(tokens.len() * typed.len());
     let rows = sweep.rows(threads, &mut |_| progress.simulation())?;
     for ((rows, curve), lane) in rows.chunks(tokens.len().max(1)).zip(curves).zip(lanes) {

@@ -193,7 +193,7 @@ impl Progress for Silent {
 
 #[test]
 fn the_number_of_threads_changes_nothing() {
-    let overrides = ["workload.chat.duration_s=20", "engine.max_model_len=32768"];
+    let overrides = ["workload.chat.duration_s=2", "workload.chat.turns={fixed: 2}"];
     let (template, scenario) = scenario("scenarios/chat.yaml", &overrides);
     let with = |threads| {
         let request = CurveRequest {

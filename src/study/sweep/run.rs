@@ -73,7 +73,7 @@ impl Sweep {
     /// Runs all points without a folder; the rows are in the order of the points.
     ///
     /// # Errors
-    /// There are no such many threads.
+    /// So many threads cannot be started.
     pub(in crate::study) fn rows(
         &self,
         threads: usize,
