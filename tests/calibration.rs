@@ -80,6 +80,10 @@ fn profiles_say_how_well_they_fit() {
     for gpu in Gpu::all() {
         let profile = profile(gpu.name);
         let evaluated = evaluate(&profile, &timings);
+        if gpu.name == "B300" {
+            assert!(evaluated.is_empty(), "it has the B200's profile, and no timings of its own");
+            continue;
+        }
         let error = |operation: &str| {
             let found = evaluated.iter().find(|evaluated| evaluated.operation == operation);
             found.map(|evaluated| evaluated.errors())
