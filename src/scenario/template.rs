@@ -58,8 +58,14 @@ impl Template {
         }
         let mut file = ScenarioFile::deserialize(NodeDeserializer::new(&tree)).map_err(in_file)?;
         file.seed = self.source.seed.unwrap_or(file.seed);
-        if let WorkloadConfig::Trace(trace) = &mut file.workload {
-            trace.skip_bad_rows |= self.source.skip_bad_rows;
+        match &mut file.workload {
+            WorkloadConfig::Trace(trace) => trace.skip_bad_rows |= self.source.skip_bad_rows,
+            _ if self.source.skip_bad_rows => {
+                return Err(ScenarioError::new("--skip-bad-rows", "the scenario's workload is no trace").hint(
+                    "leave --skip-bad-rows out, or give `skip_bad_rows: true` to the traces inside the workload",
+                ));
+            }
+            _ => {}
         }
         Scenario::new(Typed { source: self.source.clone(), tree }, file)
     }

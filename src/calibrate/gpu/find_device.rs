@@ -19,6 +19,7 @@ impl Backend {
     /// In the order in which they are tried.
     const ALL: [Self; 2] = [Self::Cuda, Self::Wgpu];
 
+    #[cfg(not(all(feature = "cuda", feature = "wgpu")))]
     fn name(self) -> &'static str {
         match self {
             Self::Cuda => "cuda",
@@ -33,12 +34,17 @@ impl Backend {
             Self::Cuda => super::cuda::list(),
             #[cfg(feature = "wgpu")]
             Self::Wgpu => super::wgpu_device::list(),
-            #[allow(unreachable_patterns)]
-            _ => Err(format!(
-                "kvsim was built without it; build it in with `cargo build --release --features {}`",
-                self.name()
-            )),
+            #[cfg(not(feature = "cuda"))]
+            Self::Cuda => Err(self.not_built_in()),
+            #[cfg(not(feature = "wgpu"))]
+            Self::Wgpu => Err(self.not_built_in()),
         }
+    }
+
+    #[cfg(not(all(feature = "cuda", feature = "wgpu")))]
+    fn not_built_in(self) -> String {
+        let name = self.name();
+        format!("kvsim was built without it; build it in with `cargo build --release --features {name}`")
     }
 
     fn open(self, index: usize) -> Result<Box<dyn Device>, String> {
@@ -47,8 +53,10 @@ impl Backend {
             Self::Cuda => Ok(Box::new(super::cuda::CudaDevice::open(index)?)),
             #[cfg(feature = "wgpu")]
             Self::Wgpu => Ok(Box::new(super::wgpu_device::WgpuDevice::open(index)?)),
-            #[allow(unreachable_patterns)]
-            _ => Err(format!("device {index} of {self} is gone")),
+            #[cfg(not(feature = "cuda"))]
+            Self::Cuda => Err(format!("device {index}: {}", self.not_built_in())),
+            #[cfg(not(feature = "wgpu"))]
+            Self::Wgpu => Err(format!("device {index}: {}", self.not_built_in())),
         }
     }
 }

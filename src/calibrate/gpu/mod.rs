@@ -12,8 +12,10 @@
 //! L2 cache, launches the kernel on a set, and times many launches in one submission with its own
 //! clock. Everything else is decided here, the same for all devices.
 
-// Without a backend nobody lays out a batch for a device.
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code))]
+#[cfg_attr(
+    not(any(feature = "cuda", feature = "wgpu")),
+    allow(dead_code, reason = "the references need a part of it, the rest lays out batches for a backend")
+)]
 mod attention_inputs;
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -74,7 +74,7 @@ impl Message {
 fn normal(role: &str) -> String {
     match role {
         "human" | "prompter" => "user",
-        "gpt" | "chatgpt" | "bard" | "bing" | "claude" | "model" | "ai" => "assistant",
+        "gpt" | "chatgpt" | "bard" | "bing" | "model" | "ai" => "assistant",
         role => role,
     }
     .to_owned()
