@@ -19,7 +19,7 @@ pub fn grouped(value: f64) -> String {
     let begin = usize::from(text.starts_with('-'));
     let mut grouped = text[..begin].to_owned();
     for (index, digit) in text[begin..end].chars().enumerate() {
-        if index > 0 && (end - begin - index) % 3 == 0 {
+        if index > 0 && (end - begin - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);

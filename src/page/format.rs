@@ -7,7 +7,7 @@ pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -23,7 +23,7 @@ pub fn percent(share: f64) -> String {
 /// A duration in the unit that suits it: `12.5 µs`, `340 ms`, `12.5 s`, `2.5 min`, `3.1 h`.
 pub fn seconds(s: f64) -> String {
     let (value, unit) = match s {
-        s if s == 0.0 => return "0 s".to_owned(),
+        0.0 => return "0 s".to_owned(),
         s if s < 1e-3 => (s * 1e6, "µs"),
         s if s < 1.0 => (s * 1e3, "ms"),
         s if s < 600.0 => (s, "s"),
