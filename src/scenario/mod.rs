@@ -24,4 +24,5 @@ pub use error::{ErrorKind, ScenarioError};
 pub(crate) use error::{FieldError, Place, suggest};
 pub use file::{ActionSection, CostSection, ScenarioFile};
 pub use template::Template;
+pub(crate) use trace_progress::CountingReader;
 pub(crate) use tree::{Node, Value, split_path};
