@@ -14,6 +14,7 @@ mod exit;
 mod man;
 mod progress;
 mod run;
+mod size;
 mod sweep;
 mod trace;
 mod validate;
@@ -40,6 +41,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArguments),
+    Size(size::SizeArguments),
     Sweep(sweep::SweepArguments),
     Curve(curve::CurveArguments),
     Compare(compare::CompareArguments),
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
 fn dispatch(command: &Command, console: &Console) -> Result<Finished, Box<dyn Error>> {
     match command {
         Command::Run(arguments) => run::run(arguments, console),
+        Command::Size(arguments) => size::size(arguments, console),
         Command::Sweep(arguments) => sweep::sweep(arguments, console),
         Command::Curve(arguments) => curve::curve(arguments, console),
         Command::Compare(arguments) => compare::run(arguments, console),
