@@ -26,4 +26,5 @@ pub(crate) use error::{FieldError, Place, suggest};
 pub use file::{ActionSection, CostSection, ScenarioFile};
 pub use server_size::{ModelError, ServerSize, find_model};
 pub use template::Template;
+pub(crate) use trace_progress::CountingReader;
 pub(crate) use tree::{Node, Value, split_path};
