@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
         }
     }
     progress.finish();
-    let summary = report.finish(&simulation.replica().tier_stats(), simulation.workload_notes())?;
+    let summary = report.finish(&simulation.tier_stats(), simulation.workload_notes())?;
     if !arguments.quiet {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", terminal_table(&summary))?;

@@ -95,6 +95,8 @@ pub(super) enum Next {
 }
 
 pub struct Replica {
+    /// Which one of the simulation's it is.
+    index: u32,
     scheduler: Scheduler,
     cost: CostModel,
     transfers: Option<Transfers>,
@@ -120,6 +122,7 @@ impl Replica {
     pub fn new(config: ReplicaConfig) -> Self {
         let max_batches = config.scheduler.config().max_concurrent_batches() as usize;
         Self {
+            index: 0,
             scheduler: config.scheduler,
             cost: config.cost,
             transfers: config.transfers,
@@ -140,6 +143,21 @@ impl Replica {
 
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
+    }
+
+    /// Counted from 0, in the order in which the simulation was given its replicas.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(super) fn set_index(&mut self, index: u32) {
+        self.index = index;
+    }
+
+    /// Blocks that requests hold.
+    pub(super) fn used_blocks(&self) -> u32 {
+        let pool = self.scheduler.kv_cache_manager().block_pool();
+        pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks()
     }
 
     /// What the tiers behind the GPU's cache have done, if there are any.
@@ -224,7 +242,7 @@ impl Replica {
         self.note_kv_usage(now);
         for finished in &finished {
             let Some(live) = self.live[slot.index()].take() else { continue };
-            let record = request_record(&live, finished, was_admitted, now);
+            let record = request_record(self.index, &live, finished, was_admitted, now);
             observer.on_output_steps(&record, live.output_steps.spans());
             observer.on_request(&record);
         }
@@ -295,6 +313,7 @@ impl Replica {
         self.scheduler.schedule(&mut batch.output);
         self.note_kv_usage(now);
         batch.record = StepRecord {
+            replica: self.index,
             index: self.num_steps,
             scheduled_at: now,
             num_scheduled_requests: batch.output.scheduled.len() as u32 + batch.output.num_steady,
@@ -390,7 +409,7 @@ impl Replica {
         for finished in &self.outputs.finished {
             let Some(live) = self.live[finished.slot.index()].take() else { continue };
             ended.push(live.spec.index);
-            let record = request_record(&live, finished, true, now);
+            let record = request_record(self.index, &live, finished, true, now);
             observer.on_output_steps(&record, live.output_steps.spans());
             observer.on_request(&record);
         }
@@ -400,9 +419,7 @@ impl Replica {
 
     /// The number of blocks in use may have changed.
     fn note_kv_usage(&mut self, now: SimTime) {
-        let pool = self.scheduler.kv_cache_manager().block_pool();
-        let used_blocks = pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks();
-        self.kv_usage.set(now, used_blocks);
+        self.kv_usage.set(now, self.used_blocks());
     }
 
     /// With sync scheduling the drafts for the next step are known after this one.
@@ -430,16 +447,16 @@ impl Replica {
         batch.record.spec_decoding = self.outputs.spec_decoding_stats.unwrap_or_default();
         if let Some(residency) = pool.residency_mut() {
             if !residency.evictions.is_empty() {
-                observer.on_evictions(&residency.evictions);
+                observer.on_evictions(self.index, &residency.evictions);
                 residency.evictions.clear();
             }
             if !residency.reuse_gaps_ns.is_empty() {
-                observer.on_reuse_gaps(&residency.reuse_gaps_ns);
+                observer.on_reuse_gaps(self.index, &residency.reuse_gaps_ns);
                 residency.reuse_gaps_ns.clear();
             }
         }
         if !self.outputs.events.is_empty() {
-            observer.on_kv_events(now, &self.outputs.events, &self.scheduler);
+            observer.on_kv_events(self.index, now, &self.outputs.events, &self.scheduler);
         }
         observer.on_step(&batch.record);
     }
@@ -480,6 +497,7 @@ impl Live {
 }
 
 fn request_record(
+    replica: u32,
     live: &Live,
     finished: &FinishedRequest,
     was_admitted: bool,
@@ -487,6 +505,7 @@ fn request_record(
 ) -> RequestRecord {
     RequestRecord {
         index: live.spec.index,
+        replica,
         tenant: live.spec.tenant,
         session: live.spec.session,
         turn: live.spec.turn,
