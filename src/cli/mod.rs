@@ -7,6 +7,7 @@ mod curve;
 mod exit;
 mod progress;
 mod run;
+mod size;
 mod sweep;
 mod trace;
 mod validate;
@@ -26,6 +27,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArguments),
+    Size(size::SizeArguments),
     Sweep(sweep::SweepArguments),
     Curve(curve::CurveArguments),
     Compare(compare::CompareArguments),
@@ -48,6 +50,7 @@ pub fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Size(arguments) => size::size(&arguments),
         Command::Sweep(arguments) => sweep::sweep(&arguments),
         Command::Curve(arguments) => curve::curve(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),

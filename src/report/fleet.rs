@@ -89,6 +89,23 @@ impl FleetSummary {
         }
     }
 
+    /// Such as `6 x (2 x H100-SXM)`, for each kind in order.
+    pub(super) fn kinds(&self) -> Vec<String> {
+        let same = |a: &ReplicaSummary, b: &ReplicaSummary| {
+            (&a.pool, &a.gpu, a.tensor_parallel_size) == (&b.pool, &b.gpu, b.tensor_parallel_size)
+        };
+        let kind = |replicas: &[ReplicaSummary]| {
+            let ReplicaSummary { pool, gpu, tensor_parallel_size, .. } = &replicas[0];
+            let gpus = match tensor_parallel_size {
+                1 => gpu.clone(),
+                several => format!("({several} x {gpu})"),
+            };
+            let pool = pool.as_ref().map(|pool| format!(" ({pool})")).unwrap_or_default();
+            format!("{} x {gpus}{pool}", replicas.len())
+        };
+        self.replicas.chunk_by(same).map(kind).collect()
+    }
+
     /// Writes `replicas.csv`.
     pub(super) fn write(&self, path: &Path) -> csv::Result<()> {
         let mut writer = csv::Writer::from_writer(File::create(path)?);

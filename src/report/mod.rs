@@ -17,6 +17,7 @@ pub(crate) mod plots;
 mod replica_tally;
 mod requests_csv;
 mod run_figures;
+mod run_page;
 mod run_report;
 mod summary;
 mod terminal;

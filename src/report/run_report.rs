@@ -10,6 +10,7 @@ use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
 use super::requests_csv::RequestsCsv;
+use super::run_page::{RunView, run_page};
 use super::{ReportError, RunSummary, plots};
 use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
@@ -123,6 +124,8 @@ impl RunReport {
             let path = self.folder.file("replicas.csv");
             fleet.write(&path).map_err(|error| ReportError::write(&path)(csv_error(error)))?;
         }
+        let view = RunView { info: &self.info, summary: &summary, series: &series.coarser() };
+        self.folder.write("report.html", &run_page(&view))?;
         let manifest =
             Manifest::new(&self.info.name, self.info.seed, &self.info.scenario, self.info.trace.as_ref());
         self.folder.write("summary.json", &pretty(&summary))?;

@@ -4,7 +4,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 
 use super::percentiles::LatencyMs;
 use super::summary::HitRate;
-use super::{FleetSummary, Imbalance, ReplicaSummary, RunSummary};
+use super::{FleetSummary, Imbalance, RunSummary};
 
 /// The table that a run ends with.
 pub fn terminal_table(summary: &RunSummary) -> String {
@@ -21,7 +21,7 @@ pub fn terminal_table(summary: &RunSummary) -> String {
         }
         Some(fleet) => {
             row("model", summary.model.clone());
-            row("fleet", format!("{} behind {}", kinds(fleet).join(" + "), fleet.router));
+            row("fleet", format!("{} behind {}", fleet.kinds().join(" + "), fleet.router));
         }
     }
     let workload = &summary.workload;
@@ -135,23 +135,6 @@ pub fn terminal_table(summary: &RunSummary) -> String {
 
 /// Replicas beyond these are in `replicas.csv`.
 const MAX_REPLICA_ROWS: usize = 8;
-
-/// Such as `6 x (2 x H100-SXM)`, for each kind in order.
-fn kinds(fleet: &FleetSummary) -> Vec<String> {
-    let same = |a: &ReplicaSummary, b: &ReplicaSummary| {
-        (&a.pool, &a.gpu, a.tensor_parallel_size) == (&b.pool, &b.gpu, b.tensor_parallel_size)
-    };
-    let kind = |replicas: &[ReplicaSummary]| {
-        let ReplicaSummary { pool, gpu, tensor_parallel_size, .. } = &replicas[0];
-        let gpus = match tensor_parallel_size {
-            1 => gpu.clone(),
-            several => format!("({several} x {gpu})"),
-        };
-        let pool = pool.as_ref().map(|pool| format!(" ({pool})")).unwrap_or_default();
-        format!("{} x {gpus}{pool}", replicas.len())
-    };
-    fleet.replicas.chunk_by(same).map(kind).collect()
-}
 
 /// How evenly the replicas were loaded, and what each did where there are few.
 fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {

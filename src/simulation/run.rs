@@ -124,6 +124,12 @@ impl Simulation {
         sum
     }
 
+    /// Lets [`Observer::on_engine_call`] have the journal, and makes the engine list in full what it
+    /// does. No decision changes.
+    pub fn follow_engine(&mut self) {
+        self.replicas.iter_mut().for_each(|serving| serving.replica.follow_engine());
+    }
+
     /// See [`Workload::progress`].
     pub fn progress(&self) -> Option<f64> {
         self.workload.progress()
@@ -188,7 +194,7 @@ impl Simulation {
             self.events.pop();
         }
         match event {
-            Event::Arrival => self.arrive()?,
+            Event::Arrival => self.arrive(observer)?,
             Event::Update { replica } => self.update(replica as usize, observer),
             Event::Abort { replica, slot, index } => {
                 let at_replica = replica as usize;
@@ -200,7 +206,7 @@ impl Simulation {
             }
             Event::Action(index) => self.act(index, observer),
             Event::Iterate { replica } => {
-                if self.replicas[replica as usize].iterate(at, &mut self.events) {
+                if self.replicas[replica as usize].iterate(at, &mut self.events, observer) {
                     self.look(replica as usize);
                 }
             }
@@ -237,7 +243,7 @@ impl Simulation {
         self.look(at);
     }
 
-    fn arrive(&mut self) -> Result<(), SimulationError> {
+    fn arrive(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {
         let Some(arrival) = self.workload.next()? else { return Ok(()) };
         let at = self.router.choose(&arrival.request, &self.views);
         self.router.sent(&arrival.request, at);
@@ -245,7 +251,7 @@ impl Simulation {
         let index = arrival.request.index;
         let trace_line = arrival.request.trace_line;
         let patience = arrival.request.patience;
-        let added = self.replicas[at].replica.add_request(arrival);
+        let added = self.replicas[at].replica.add_request(arrival, observer);
         let slot = added.map_err(|source| SimulationError::Request { index, trace_line, source })?;
         if let Some(patience) = patience {
             let event = Event::Abort { replica: at as u32, slot, index };
@@ -259,14 +265,12 @@ impl Simulation {
         match self.actions[index].kind {
             ActionKind::ResetPrefixCache { reset_running_requests, reset_external } => {
                 for at in 0..self.replicas.len() {
-                    let mut preempted = Vec::new();
-                    let done = self.replicas[at].replica.reset_prefix_cache(
+                    self.replicas[at].replica.reset_prefix_cache(
                         self.now,
                         reset_running_requests,
                         reset_external,
-                        &mut preempted,
+                        observer,
                     );
-                    observer.on_reset(at as u32, self.now, done, preempted.len() as u32);
                     self.wake(at);
                 }
             }

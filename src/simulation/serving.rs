@@ -1,6 +1,7 @@
 //! A replica and where its loop stands.
 
 use super::event_queue::{Event, EventQueue};
+use super::observer::Observer;
 use super::replica::{Next, Replica};
 use super::router::ReplicaView;
 use crate::units::SimTime;
@@ -30,13 +31,13 @@ impl Serving {
     }
 
     /// The loop goes on at `now`, if that was its plan.
-    pub fn iterate(&mut self, now: SimTime, events: &mut EventQueue) -> bool {
+    pub fn iterate(&mut self, now: SimTime, events: &mut EventQueue, observer: &mut dyn Observer) -> bool {
         if self.iterate_at != Some(now) {
             return false;
         }
         self.iterate_at = None;
         self.is_idle = false;
-        let next = self.replica.iterate(now);
+        let next = self.replica.iterate(now, observer);
         self.plan(next, events);
         true
     }
