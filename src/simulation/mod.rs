@@ -24,9 +24,7 @@ mod tests;
 pub use lifecycle::{
     Autoscaler, AutoscalerConfig, LifecycleConfig, OnFailure, ReplicaState, ScalingMetric, ScalingRules,
 };
-pub use observer::{
-    EngineCall, NO_REPLICA, Observer, RequestRecord, ServerLoss, StepRecord, TransferRecord,
-};
+pub use observer::{EngineCall, NO_REPLICA, Observer, RequestRecord, ServerLoss, StepRecord, TransferRecord};
 pub use output_steps::StepSpan;
 pub use replica::{DraftAcceptance, Replica, ReplicaConfig};
 pub use run::{Action, ActionKind, Simulation, SimulationError};

@@ -313,7 +313,8 @@ impl Replica {
             transfers.restart();
         }
         let transfers = self.transfers.as_ref();
-        let connector = transfers.map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
+        let connector =
+            transfers.map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
         self.scheduler.restart(connector);
         if self.is_followed {
             self.scheduler.kv_cache_manager_mut().block_pool_mut().follow();

@@ -106,12 +106,7 @@ impl AutoscalerConfig {
         within("tolerance", self.tolerance, 0.0, 1.0)?;
         within("start_up_s", self.start_up_s, 0.0, MAX_S)?;
         for (name, rules) in [("scale_up", &self.scale_up), ("scale_down", &self.scale_down)] {
-            within(
-                &format!("{name}.stabilization_window_s"),
-                rules.stabilization_window_s,
-                0.0,
-                MAX_S,
-            )?;
+            within(&format!("{name}.stabilization_window_s"), rules.stabilization_window_s, 0.0, MAX_S)?;
             within(&format!("{name}.period_s"), rules.period_s, 1e-3, MAX_S)?;
         }
         Ok(())
@@ -143,7 +138,13 @@ pub struct Autoscaler {
 impl Autoscaler {
     /// `num_replicas` are there at first.
     pub fn new(config: AutoscalerConfig, num_replicas: usize) -> Self {
-        Self { config, desired: num_replicas, recommendations: Vec::new(), ups: Vec::new(), downs: Vec::new() }
+        Self {
+            config,
+            desired: num_replicas,
+            recommendations: Vec::new(),
+            ups: Vec::new(),
+            downs: Vec::new(),
+        }
     }
 
     pub(super) fn metric(&self) -> ScalingMetric {
@@ -190,7 +191,11 @@ impl Autoscaler {
         let is_near = |ratio: f64| (ratio - 1.0).abs() <= self.config.tolerance;
         let ratio = sum / (num_ready as f64 * self.config.target);
         if num_starting == 0 || ratio <= 1.0 {
-            return Some(if is_near(ratio) { self.desired } else { (ratio * num_ready as f64).ceil() as usize });
+            return Some(if is_near(ratio) {
+                self.desired
+            } else {
+                (ratio * num_ready as f64).ceil() as usize
+            });
         }
         let num_counted = (num_ready + num_starting) as f64;
         let ratio = sum / (num_counted * self.config.target);

@@ -145,7 +145,10 @@ impl Simulation {
     }
 
     /// The autoscaler looks at its metric.
-    pub(in crate::simulation) fn scale(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {
+    pub(in crate::simulation) fn scale(
+        &mut self,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
         let Some(metric) = self.lifecycle.autoscaler.as_ref().map(super::Autoscaler::metric) else {
             return Ok(());
         };
