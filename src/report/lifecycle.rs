@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn seconds_are_paid_from_the_start_of_a_replica_to_its_end() {
-        let second = |s| SimTime::from_ms(s * 1_000);
+        let second = |s: u64| SimTime::from_ms(s * 1_000);
         let mut tally = LifecycleTally::new(3, 2);
         // The third starts at 10, is ready at 20 and drains from 50 to 60; the first fails at 30, with
         // four requests. The run ends at 80, the second fails after it.
