@@ -69,7 +69,7 @@ fn simulation_of(num_replicas: usize, config: EngineConfig, rows: &str) -> Simul
         let drafts = config.speculative.map(|_| DraftAcceptance { acceptance_rate: 0.5, seed: 1 });
         let scheduler = Scheduler::new(config.clone(), Some(hasher), None).unwrap();
         let cost = CostModel::Constant(ConstantCost { step_ns: 1_000_000, per_token_ns: 1_000 });
-        Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts })
+        Replica::new(ReplicaConfig { scheduler, cost, transfers: None, puller: None, drafts })
     };
     let replicas = (0..num_replicas).map(|_| replica()).collect();
     Simulation::new(Box::new(workload), replicas, Box::new(RoundRobin::default()), Vec::new())

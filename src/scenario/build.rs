@@ -163,11 +163,12 @@ impl Scenario {
         cost: &dyn Fn(&Pool) -> CostModel,
     ) -> Result<Simulation, ScenarioError> {
         let seed = self.seed();
+        let links = self.pull_links();
         let mut replicas = Vec::with_capacity(self.num_replicas() as usize);
         for pool in &self.pools {
             for _ in 0..pool.num_replicas {
                 let index = replicas.len() as u64;
-                let replica = pool.replica(cost(pool), seed, index).map_err(|error| {
+                let replica = pool.replica(cost(pool), seed, index, links.as_ref()).map_err(|error| {
                     self.typed.wrong_as(&format!("engine.{}", error.field), &error.to_string())
                 })?;
                 replicas.push(replica);
@@ -183,9 +184,10 @@ impl Scenario {
         let actions = actions.chain(self.replica_actions()).collect();
         let router = self.router().build(seed);
         let simulation = Simulation::new(workload, replicas, router, actions);
-        Ok(match self.lifecycle() {
-            Some(lifecycle) => simulation.with_lifecycle(lifecycle),
-            None => simulation,
+        Ok(match (self.lifecycle(), links) {
+            (Some(lifecycle), _) => simulation.with_lifecycle(lifecycle),
+            (None, Some(links)) => simulation.with_disaggregation(self.disaggregation(links)),
+            (None, None) => simulation,
         })
     }
 
@@ -194,7 +196,7 @@ impl Scenario {
         self.pools.iter().map(|pool| pool.num_replicas).sum()
     }
 
-    fn router(&self) -> RouterConfig {
+    pub(super) fn router(&self) -> RouterConfig {
         self.file.cluster.as_ref().map(|cluster| cluster.router.clone()).unwrap_or_default()
     }
 

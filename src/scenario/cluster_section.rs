@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::CostSection;
 use crate::simulation::router::RouterConfig;
-use crate::simulation::{AutoscalerConfig, OnFailure};
+use crate::simulation::{AutoscalerConfig, OnFailure, Role};
 
 /// `replicas` that are all as the scenario says, or `pools` of several kinds; one replica if neither
 /// is given.
@@ -26,6 +26,26 @@ pub struct ClusterSection {
     /// `replicas` are there at first. Not with `pools`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaler: Option<AutoscalerConfig>,
+    /// Between pools that prefill and pools that decode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_link: Option<KvLinkSection>,
+    /// Chooses among the replicas that decode; `router` then among those that prefill. As that if left
+    /// out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode_router: Option<RouterConfig>,
+}
+
+/// The link of each replica over which others read its KV blocks, and it theirs.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KvLinkSection {
+    /// Of one rank, each way, in 10^9 bytes per second.
+    pub gb_per_s: f64,
+    #[serde(default)]
+    pub latency_us: f64,
+    /// Of each read, beside the latency.
+    #[serde(default)]
+    pub set_up_us: f64,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -65,6 +85,9 @@ pub struct ClusterEventSection {
 pub struct PoolSection {
     pub name: String,
     pub replicas: u32,
+    /// Computes prompts, or goes on from there; all pools have a role, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
     /// Instead of the scenario's.
     #[serde(default)]
     pub gpu: Option<String>,

@@ -9,6 +9,7 @@ mod build;
 mod check;
 mod cluster_section;
 mod deserialize;
+mod disaggregation;
 mod engine_section;
 mod error;
 mod file;
@@ -23,7 +24,7 @@ mod trace_progress;
 mod tree;
 
 pub use build::{Scenario, Source};
-pub use cluster_section::{ClusterEventSection, ClusterSection, PoolSection};
+pub use cluster_section::{ClusterEventSection, ClusterSection, KvLinkSection, PoolSection};
 pub(crate) use deserialize::NodeDeserializer;
 pub use engine_section::{EngineSection, SpeculativeSection, TierSection, TransferSection};
 pub use error::{ErrorKind, ScenarioError};

@@ -7,6 +7,7 @@ use super::build::Typed;
 use super::check::check;
 use super::cluster_section::PoolSection;
 use super::deserialize::NodeDeserializer;
+use super::disaggregation::check_roles;
 use super::engine_section::EngineSection;
 use super::file::{CostSection, ScenarioFile};
 use super::lifecycle::check_lifecycle;
@@ -14,6 +15,8 @@ use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{ConstantCost, CostModel, Profile, Roofline};
 use crate::engine::EngineConfig;
+use crate::engine::config::KvLoadFailurePolicy;
+use crate::simulation::Role;
 
 /// The most replicas of a simulation.
 const MAX_REPLICAS: u32 = 10_000;
@@ -24,6 +27,8 @@ pub struct Pool {
     /// `None` when the scenario names no kinds.
     pub name: Option<String>,
     pub num_replicas: u32,
+    /// What its replicas do, if not everything.
+    pub role: Option<Role>,
     pub section: EngineSection,
     pub cost: Option<CostSection>,
     /// As it is served.
@@ -47,6 +52,7 @@ impl Pool {
         Ok(Self {
             name,
             num_replicas,
+            role: None,
             section: file.engine.clone(),
             cost: file.cost.clone(),
             model: checked.model,
@@ -113,6 +119,7 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
             .hint(format!("give at most {MAX_REPLICAS} in all")));
     }
     check_lifecycle(typed, cluster, sum as u32)?;
+    check_roles(typed, cluster, &pools)?;
     Ok((own, pools))
 }
 
@@ -135,7 +142,13 @@ fn pool(
     let in_file = |error: super::FieldError| error.in_file(&typed.source.path);
     let tree = changed(&typed.tree, at);
     let file = ScenarioFile::deserialize(NodeDeserializer::new(&tree)).map_err(in_file)?;
-    Pool::new(Some(section.name.clone()), num_replicas, &Typed { source: typed.source.clone(), tree }, &file)
+    let typed = Typed { source: typed.source.clone(), tree };
+    let mut pool = Pool::new(Some(section.name.clone()), num_replicas, &typed, &file)?;
+    pool.role = section.role;
+    if pool.role.is_some() && pool.engine.kv_connector.is_none() {
+        pool.engine.kv_connector = Some(KvLoadFailurePolicy::default());
+    }
+    Ok(pool)
 }
 
 fn check_count(typed: &Typed, field: &str, count: u32) -> Result<u32, ScenarioError> {

@@ -1,5 +1,8 @@
 //! From a kind of replica to a replica.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use super::engine_section::{TierSection, TransferSection};
 use super::pool::Pool;
 use crate::cost::CostModel;
@@ -8,7 +11,7 @@ use crate::engine::connector::{KvConnector, TierConfig, TierGroup, TieredConnect
 use crate::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
 use crate::engine::kv_cache::KvCacheSpec;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{DraftAcceptance, Link, Replica, ReplicaConfig, Transfers};
+use crate::simulation::{DraftAcceptance, Link, PullLinks, Replica, ReplicaConfig, Transfers};
 use crate::units::SimTime;
 
 const GIB: f64 = (1_u64 << 30) as f64;
@@ -23,12 +26,14 @@ impl Pool {
         cost: CostModel,
         seed: u64,
         index: u64,
+        links: Option<&Rc<RefCell<PullLinks>>>,
     ) -> Result<Replica, EngineConfigError> {
         let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
         let transfers = self.section.kv_transfer_config.as_ref().map(|config| self.transfers(config));
-        let connector = transfers
-            .as_ref()
-            .map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
+        let puller = links.map(|links| self.puller(links, index as usize));
+        let of_tiers = transfers.as_ref().map(|transfers| Box::new(transfers.connector().clone()) as _);
+        let connector: Option<Box<dyn KvConnector>> =
+            of_tiers.or_else(|| puller.as_ref().map(|puller| Box::new(puller.connector().clone()) as _));
         let is_hashed = self.engine.enable_prefix_caching || connector.is_some();
         let hasher = is_hashed.then(|| self.hasher(hash_block_size, seed, index));
         let scheduler = Scheduler::new(self.engine.clone(), hasher, connector)?;
@@ -36,7 +41,7 @@ impl Pool {
             .section
             .speculative_config
             .map(|spec| DraftAcceptance { acceptance_rate: spec.acceptance_rate, seed });
-        Ok(Replica::new(ReplicaConfig { scheduler, cost, transfers, drafts }))
+        Ok(Replica::new(ReplicaConfig { scheduler, cost, transfers, puller, drafts }))
     }
 
     /// Digests only where somebody sees them: in KV events.

@@ -21,6 +21,8 @@ pub(super) enum Event {
     Action(usize),
     /// A replica has started up.
     Ready { replica: u32 },
+    /// Somebody has read a replica's blocks.
+    Wake { replica: u32 },
     /// The autoscaler looks at its metric.
     Scale,
     /// The engine looks for work. Last, so that it sees all that came in at this time.

@@ -3,11 +3,13 @@
 //! Time is integer nanoseconds. Events at equal time leave in the order of their rank
 //! ([`Event`]), then of the replicas, then of insertion, so a run depends on nothing but its scenario and seed.
 
+mod disaggregation;
 mod event_queue;
 mod kv_usage;
 mod lifecycle;
 mod observer;
 mod output_steps;
+mod pull;
 mod replica;
 pub mod router;
 mod run;
@@ -17,15 +19,19 @@ mod transfers;
 #[cfg(test)]
 mod abort_tests;
 #[cfg(test)]
+mod disaggregation_tests;
+#[cfg(test)]
 mod fleet_tests;
 #[cfg(test)]
 mod tests;
 
+pub use disaggregation::{Disaggregation, Role};
 pub use lifecycle::{
     Autoscaler, AutoscalerConfig, LifecycleConfig, OnFailure, ReplicaState, ScalingMetric, ScalingRules,
 };
-pub use observer::{EngineCall, NO_REPLICA, Observer, RequestRecord, ServerLoss, StepRecord, TransferRecord};
+pub use observer::{EngineCall, NO_REPLICA, Observer, PullRecord, RequestRecord, ServerLoss, StepRecord, TransferRecord};
 pub use output_steps::StepSpan;
+pub use pull::{PullLink, PullLinks, Puller};
 pub use replica::{DraftAcceptance, Replica, ReplicaConfig};
 pub use run::{Action, ActionKind, Simulation, SimulationError};
 pub use transfers::{Link, Transfers};

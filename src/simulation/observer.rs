@@ -123,6 +123,22 @@ pub struct TransferRecord {
     pub bytes: u64,
 }
 
+/// A read of a prompt's KV blocks from the replica that computed it, as it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PullRecord {
+    /// The replica that computed the prompt.
+    pub source: u32,
+    pub request: u64,
+    /// When the request had its blocks.
+    pub planned_at: SimTime,
+    /// When the links of both replicas were free.
+    pub started_at: SimTime,
+    pub finished_at: SimTime,
+    pub num_blocks: u32,
+    /// Of one rank.
+    pub bytes: u64,
+}
+
 /// A replica failed, with the requests that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLoss {
@@ -166,6 +182,8 @@ pub trait Observer {
     ) {
     }
     fn on_transfer(&mut self, _replica: u32, _transfer: &TransferRecord) {}
+    /// To a replica from another.
+    fn on_pull(&mut self, _replica: u32, _pull: &PullRecord) {}
     /// A replica comes or goes.
     fn on_replica_state(&mut self, _replica: u32, _at: SimTime, _state: ReplicaState) {}
     /// After its state has been told.

@@ -11,8 +11,10 @@ use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashSet;
 
 use super::kv_usage::KvUsage;
+use super::disaggregation::Part;
 use super::observer::{EngineCall, Observer, RequestRecord, StepRecord};
 use super::output_steps::OutputSteps;
+use super::pull::Puller;
 use super::transfers::Transfers;
 use crate::cost::{CostModel, StepShape};
 use crate::engine::connector::{KvConnector, TierKind, TierStats};
@@ -33,6 +35,8 @@ pub struct ReplicaConfig {
     pub cost: CostModel,
     /// The copies of the scheduler's tiered connector, if it has one.
     pub transfers: Option<Transfers>,
+    /// If prompts and answers are computed on different replicas; then there are no tiers.
+    pub puller: Option<Puller>,
     /// With speculative decoding.
     pub drafts: Option<DraftAcceptance>,
 }
@@ -50,6 +54,8 @@ struct Live {
     spec: RequestMeta,
     num_prompt_tokens: u32,
     patience: Option<Patience>,
+    /// Another replica goes on from its prompt.
+    is_prefill_part: bool,
     first_scheduled: Option<SimTime>,
     first_token: Option<SimTime>,
     output_steps: OutputSteps,
@@ -95,6 +101,13 @@ pub(super) enum Next {
     Stuck,
 }
 
+/// A request that has left a replica, answered or failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EndedRequest {
+    pub index: u64,
+    pub first_scheduled: Option<SimTime>,
+}
+
 /// What a server took with it when it went away.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LostRequests {
@@ -110,6 +123,7 @@ pub struct Replica {
     scheduler: Scheduler,
     cost: CostModel,
     transfers: Option<Transfers>,
+    puller: Option<Puller>,
     drafts: Option<DraftAcceptance>,
     max_batches: usize,
     queue: VecDeque<Batch>,
@@ -139,6 +153,7 @@ impl Replica {
             scheduler: config.scheduler,
             cost: config.cost,
             transfers: config.transfers,
+            puller: config.puller,
             drafts: config.drafts,
             max_batches,
             queue: VecDeque::with_capacity(max_batches),
@@ -191,9 +206,20 @@ impl Replica {
         &mut self,
         now: SimTime,
         arrival: Arrival,
+        part: Part,
         observer: &mut dyn Observer,
     ) -> Result<RequestSlot, RequestError> {
-        let Arrival { at, request } = arrival;
+        let Arrival { at, mut request } = arrival;
+        if part == Part::Prefill {
+            request.output.truncate(1);
+        }
+        if let Some(puller) = &self.puller {
+            match part {
+                Part::Whole => {}
+                Part::Prefill => puller.connector().expect_prefill(request.index),
+                Part::Decode { .. } => puller.connector().expect_decode(request.index),
+            }
+        }
         let RequestSpec { index, prompt, output, extras, priority, .. } = request;
         let num_prompt_tokens = prompt.len();
         let slot = self.scheduler.add_request(NewRequest {
@@ -227,7 +253,11 @@ impl Replica {
             },
             num_prompt_tokens,
             patience: request.patience,
-            first_scheduled: None,
+            is_prefill_part: part == Part::Prefill,
+            first_scheduled: match part {
+                Part::Decode { first_scheduled } => first_scheduled,
+                Part::Whole | Part::Prefill => None,
+            },
             first_token: None,
             output_steps: OutputSteps::default(),
             num_local_cached_tokens: 0,
@@ -376,7 +406,8 @@ impl Replica {
                 return Next::Update(now.max(done_at));
             }
             if is_empty {
-                match self.transfers.as_ref().and_then(Transfers::next_done) {
+                let tiers = self.transfers.as_ref().and_then(Transfers::next_done);
+                match tiers.or_else(|| self.puller.as_ref().and_then(Puller::next_done)) {
                     // An empty step brings the report of the copies.
                     Some(done) if done <= now => {}
                     done => {
@@ -424,6 +455,10 @@ impl Replica {
             transfers.start(now, batch.done_at);
             transfers.take_begun().for_each(|transfer| observer.on_transfer(self.index, &transfer));
         }
+        if let Some(puller) = &mut self.puller {
+            puller.start(now);
+            puller.take_begun().for_each(|pull| observer.on_pull(self.index, &pull));
+        }
         batch
     }
 
@@ -451,7 +486,7 @@ impl Replica {
                 *tokens += entry.num_tokens;
             }
             if entry.kind == ScheduledKind::New {
-                live.first_scheduled = Some(now);
+                live.first_scheduled.get_or_insert(now);
             }
             if entry.samples {
                 live.sample(entry, self.drafts, &self.scheduler, &mut batch.sampled);
@@ -463,10 +498,11 @@ impl Replica {
 
     /// Processes the oldest step, whose output is there now. Pushes the index of every request that
     /// ended to `ended`.
-    pub(super) fn update(&mut self, now: SimTime, ended: &mut Vec<u64>, observer: &mut dyn Observer) -> Next {
+    pub(super) fn update(&mut self, now: SimTime, ended: &mut Vec<EndedRequest>, observer: &mut dyn Observer) -> Next {
         let Some(mut batch) = self.queue.pop_front() else { return Next::Iterate(now) };
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
-        let reported = self.transfers.as_mut().map(|transfers| transfers.worker_output(now));
+        let of_tiers = self.transfers.as_mut().map(|transfers| transfers.worker_output(now));
+        let reported = of_tiers.or_else(|| self.puller.as_mut().map(|puller| puller.worker_output(now)));
         self.scheduler.update_from_output(
             &batch.output,
             &batch.sampled,
@@ -501,7 +537,11 @@ impl Replica {
         self.finish_step(now, &mut batch, observer);
         for finished in &self.outputs.finished {
             let Some(live) = self.live[finished.slot.index()].take() else { continue };
-            ended.push(live.spec.index);
+            let first_scheduled = live.first_scheduled;
+            ended.push(EndedRequest { index: live.spec.index, first_scheduled });
+            if live.is_prefill_part {
+                continue;
+            }
             let record = request_record(self.index, &live, finished, true, now);
             observer.on_output_steps(&record, live.output_steps.spans());
             observer.on_request(&record);

@@ -4,10 +4,11 @@ use std::fmt;
 
 use thiserror::Error;
 
+use super::disaggregation::{Disaggregation, Part};
 use super::event_queue::{Event, EventQueue};
 use super::lifecycle::Lifecycle;
 use super::observer::Observer;
-use super::replica::Replica;
+use super::replica::{EndedRequest, Replica};
 use super::router::{ReplicaView, Router};
 use super::serving::Serving;
 use crate::engine::connector::{TierKind, TierStats};
@@ -80,10 +81,11 @@ pub struct Simulation {
     /// What the router sees of each replica.
     pub(super) views: Vec<ReplicaView>,
     pub(super) lifecycle: Lifecycle,
+    pub(super) disaggregation: Option<Disaggregation>,
     pub(super) actions: Vec<Action>,
     pub(super) events: EventQueue,
     pub(super) now: SimTime,
-    ended: Vec<u64>,
+    ended: Vec<EndedRequest>,
 }
 
 impl Simulation {
@@ -118,6 +120,7 @@ impl Simulation {
             replicas,
             views,
             lifecycle,
+            disaggregation: None,
             actions,
             events,
             now: SimTime::ZERO,
@@ -226,13 +229,14 @@ impl Simulation {
             Event::Arrival => self.arrive(observer)?,
             Event::Update { replica } => {
                 if self.replicas[replica as usize].takes_update(at) {
-                    self.update(replica as usize, observer);
+                    self.update(replica as usize, observer)?;
                 }
             }
             Event::Abort { replica, slot, index } => {
                 let at_replica = replica as usize;
                 if self.replicas[at_replica].replica.abort(at, slot, index, observer) {
                     self.left(at_replica, index);
+                    self.end_prefill(index);
                     self.workload.aborted(index, at);
                     self.wake(at_replica);
                     self.switch_off_if_drained(at_replica, observer);
@@ -241,27 +245,33 @@ impl Simulation {
             Event::GiveUp { index } => self.give_up(index, observer),
             Event::Action(index) => self.act(index, observer)?,
             Event::Ready { replica } => self.ready(replica as usize, observer)?,
+            Event::Wake { replica } => self.wake(replica as usize),
             Event::Scale => self.scale(observer)?,
             Event::Iterate { replica } => {
                 if self.replicas[replica as usize].iterate(at, &mut self.events, observer) {
                     self.look(replica as usize);
+                    self.wake_for_reads();
                 }
             }
         }
         Ok(true)
     }
 
-    fn update(&mut self, at: usize, observer: &mut dyn Observer) {
+    fn update(&mut self, at: usize, observer: &mut dyn Observer) -> Result<(), SimulationError> {
         let mut ended = std::mem::take(&mut self.ended);
         let next = self.replicas[at].replica.update(self.now, &mut ended, observer);
-        for index in ended.drain(..) {
+        for EndedRequest { index, first_scheduled } in ended.drain(..) {
             self.left(at, index);
-            self.workload.finished(index, self.now);
+            match self.end_prefill(index) {
+                Some(arrival) => self.begin_decode(at, arrival, first_scheduled, observer)?,
+                None => self.workload.finished(index, self.now),
+            }
         }
         self.ended = ended;
         self.replicas[at].plan(next, &mut self.events);
         self.look(at);
         self.switch_off_if_drained(at, observer);
+        Ok(())
     }
 
     /// Brings the router's view of a replica up to date.
@@ -272,7 +282,7 @@ impl Simulation {
     /// A request is no longer at a replica.
     fn left(&mut self, at: usize, index: u64) {
         self.views[at].num_in_flight -= 1;
-        self.router.ended(index, at);
+        self.router_of(at).ended(index, at);
         self.lifecycle.ended(index);
     }
 
@@ -300,11 +310,23 @@ impl Simulation {
         self.lifecycle.sent(&arrival);
         let at = self.router.choose(&arrival.request, &self.views);
         self.router.sent(&arrival.request, at);
+        let part = self.first_part(&arrival);
+        self.deliver(at, arrival, part, observer)
+    }
+
+    /// A replica is given a request, or a part of it.
+    pub(super) fn deliver(
+        &mut self,
+        at: usize,
+        arrival: Arrival,
+        part: Part,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
         self.views[at].num_in_flight += 1;
         let index = arrival.request.index;
         let trace_line = arrival.request.trace_line;
         let gives_up_at = arrival.request.patience.map(|patience| arrival.at + patience.lasts);
-        let added = self.replicas[at].replica.add_request(self.now, arrival, observer);
+        let added = self.replicas[at].replica.add_request(self.now, arrival, part, observer);
         let slot = added.map_err(|source| SimulationError::Request { index, trace_line, source })?;
         if let Some(gives_up_at) = gives_up_at {
             let event = Event::Abort { replica: at as u32, slot, index };

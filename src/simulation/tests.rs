@@ -81,6 +81,7 @@ pub(super) struct Seen {
     /// Of which replica, at what time.
     pub states: Vec<(u64, u32, ReplicaState)>,
     pub losses: Vec<ServerLoss>,
+    pub pulls: Vec<PullRecord>,
 }
 
 impl Seen {
@@ -121,6 +122,9 @@ impl Observer for Seen {
     fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
         self.states.push((at.as_ns(), replica, state));
     }
+    fn on_pull(&mut self, _replica: u32, pull: &PullRecord) {
+        self.pulls.push(*pull);
+    }
     fn on_failure(&mut self, loss: &ServerLoss) {
         self.losses.push(*loss);
     }
@@ -150,7 +154,7 @@ pub(super) fn replica(
         transfers.as_ref().map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
     let scheduler = Scheduler::new(config, Some(hasher), connector).unwrap();
     let cost = CostModel::Constant(ConstantCost { step_ns: 1_000, per_token_ns: 10 });
-    Replica::new(ReplicaConfig { scheduler, cost, transfers, drafts })
+    Replica::new(ReplicaConfig { scheduler, cost, transfers, puller: None, drafts })
 }
 
 pub(super) fn run(workload: Box<dyn Workload>, replica: Replica, actions: Vec<Action>) -> Seen {

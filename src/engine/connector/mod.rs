@@ -2,10 +2,12 @@
 //! (`distributed/kv_transfer/kv_connector/v1/base.py`).
 
 mod group_lookup;
+mod pull;
 mod tier;
 mod tiered;
 
 pub use group_lookup::TierGroup;
+pub use pull::{PullConnector, PullGroup, PullRead};
 pub use tier::{EvictionOrder, TierKey};
 pub use tiered::{Direction, TierConfig, TierKind, TierStats, TieredConnector, Transfer, TransferDone};
 

@@ -77,7 +77,7 @@ impl Simulation {
         });
         for index in lost.indices {
             self.views[at].num_in_flight -= 1;
-            self.router.ended(index, at);
+            self.router_of(at).ended(index, at);
             match self.lifecycle.in_flight.as_mut().and_then(|in_flight| in_flight.remove(&index)) {
                 Some(arrival) => self.send(arrival, observer)?,
                 None => self.workload.finished(index, self.now),

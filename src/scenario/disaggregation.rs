@@ -1,0 +1,133 @@
+//! Pools that compute prompts and pools that go on from there: from what is typed to the simulation.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::build::Typed;
+use super::cluster_section::{ClusterSection, KvLinkSection};
+use super::pool::Pool;
+use super::{Scenario, ScenarioError};
+use crate::engine::connector::{PullConnector, PullGroup};
+use crate::engine::kv_cache::KvCacheSpec;
+use crate::simulation::{Disaggregation, PullLink, PullLinks, Puller, Role};
+use crate::units::SimTime;
+
+/// # Errors
+/// The first problem, at its place.
+pub(super) fn check_roles(
+    typed: &Typed,
+    cluster: &ClusterSection,
+    pools: &[Pool],
+) -> Result<(), ScenarioError> {
+    let has_roles = pools.iter().any(|pool| pool.role.is_some());
+    let (link, router) = (cluster.kv_link.is_some(), cluster.decode_router.is_some());
+    for (field, is_given) in [("kv_link", link), ("decode_router", router)] {
+        if is_given && !has_roles {
+            return Err(typed
+                .wrong(&format!("cluster.{field}"), format!("`{field}` without pools that have a role"))
+                .hint("give pools with `role: prefill` and `role: decode`, or leave it out"));
+        }
+    }
+    if !has_roles {
+        return Ok(());
+    }
+    for (at, pool) in pools.iter().enumerate() {
+        let path = format!("cluster.pools[{at}]");
+        if pool.role.is_none() {
+            return Err(typed
+                .wrong(&path, "a pool without a role beside pools that have one")
+                .hint("give it `role: prefill` or `role: decode`"));
+        }
+        if pool.section.kv_transfer_config.is_some() {
+            return Err(typed
+                .wrong(&path, "a role and kv_transfer_config: a replica has one connector")
+                .hint("leave engine.kv_transfer_config out"));
+        }
+        let is_read = |spec: &KvCacheSpec| {
+            matches!(spec, KvCacheSpec::FullAttention { .. } | KvCacheSpec::SlidingWindow { .. })
+        };
+        if !pool.engine.kv_cache_groups.iter().all(is_read) {
+            return Err(typed
+                .wrong(&path, "only blocks of full and sliding-window attention are read from other replicas")
+                .hint("leave `role` out, or take a model without other kinds of layers"));
+        }
+        let first = &pools[0];
+        let format = |pool: &Pool| {
+            (pool.kv_cache_size.bytes_per_block, pool.engine.block_size, pool.section.tensor_parallel_size)
+        };
+        if format(pool) != format(first) {
+            return Err(typed
+                .wrong(&path, "blocks of another size than those of the first pool")
+                .hint("give all pools the same block_size, kv_cache_dtype and tensor_parallel_size"));
+        }
+    }
+    for (role, name) in [(Role::Prefill, "prefill"), (Role::Decode, "decode")] {
+        if !pools.iter().any(|pool| pool.role == Some(role)) {
+            return Err(typed
+                .wrong("cluster.pools", format!("there is no pool with `role: {name}`"))
+                .hint("give at least one of each role"));
+        }
+    }
+    if cluster.has_lifecycle() {
+        return Err(typed
+            .wrong("cluster", "events of replicas beside pools with roles: that is not simulated")
+            .hint("leave `events` and `autoscaler` out, or the roles"));
+    }
+    let Some(link) = &cluster.kv_link else {
+        return Err(typed
+            .wrong("cluster", "pools with roles need a link between them")
+            .hint("give `kv_link: {gb_per_s: ...}`"));
+    };
+    for (field, value, range) in [
+        ("gb_per_s", link.gb_per_s, 1e-6..=1e6),
+        ("latency_us", link.latency_us, 0.0..=1e9),
+        ("set_up_us", link.set_up_us, 0.0..=1e9),
+    ] {
+        if !range.contains(&value) {
+            return Err(typed
+                .wrong(&format!("cluster.kv_link.{field}"), format!("`{field}` is {value}"))
+                .hint(format!("give a number from {} to {}", range.start(), range.end())));
+        }
+    }
+    Ok(())
+}
+
+impl Scenario {
+    /// The links between the replicas, if they have roles.
+    pub(super) fn pull_links(&self) -> Option<Rc<RefCell<PullLinks>>> {
+        let KvLinkSection { gb_per_s, latency_us, set_up_us } =
+            self.file.cluster.as_ref().and_then(|cluster| cluster.kv_link)?;
+        let link = PullLink {
+            bytes_per_s: gb_per_s * 1e9,
+            latency: SimTime::from_secs_f64(latency_us / 1e6),
+            set_up: SimTime::from_secs_f64(set_up_us / 1e6),
+        };
+        Some(Rc::new(RefCell::new(PullLinks::new(link, self.num_replicas() as usize))))
+    }
+
+    /// Who computes prompts and who goes on.
+    pub(super) fn disaggregation(&self, links: Rc<RefCell<PullLinks>>) -> Disaggregation {
+        let roles = self.pools.iter().flat_map(|pool| {
+            std::iter::repeat_n(pool.role.unwrap_or(Role::Decode), pool.num_replicas as usize)
+        });
+        let cluster = self.file.cluster.as_ref();
+        let router = cluster.and_then(|cluster| cluster.decode_router.clone()).unwrap_or_else(|| self.router());
+        // A stream of its own.
+        Disaggregation::new(roles.collect(), router.build(self.seed().wrapping_add(1)), links)
+    }
+}
+
+impl Pool {
+    /// Of replica number `index`.
+    pub(super) fn puller(&self, links: &Rc<RefCell<PullLinks>>, index: usize) -> Puller {
+        let group = |spec: &KvCacheSpec| PullGroup {
+            block_size: self.engine.group_block_size(spec),
+            sliding_window: match *spec {
+                KvCacheSpec::SlidingWindow { sliding_window, .. } => Some(sliding_window),
+                _ => None,
+            },
+        };
+        let connector = PullConnector::new(self.engine.kv_cache_groups.iter().map(group).collect());
+        Puller::new(connector, Rc::clone(links), index, self.kv_cache_size.bytes_per_block)
+    }
+}
