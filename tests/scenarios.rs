@@ -94,6 +94,13 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             assert!(lifecycle["lost_requests"].as_u64().unwrap() > 0);
             assert_eq!(summary["requests"]["failed"], 0);
         }
+        "disaggregated" => {
+            // Each prompt of 6,000 tokens is read whole: 375 blocks.
+            let reads = &summary["fleet"]["kv_reads"];
+            let finished = summary["requests"]["finished"].as_u64().unwrap();
+            assert_eq!(reads["blocks"], 375 * finished);
+            assert_eq!(summary["fleet"]["replicas"][0]["finished_requests"], 0);
+        }
         "autoscaling" => {
             let lifecycle = &summary["fleet"]["lifecycle"];
             assert_eq!(lifecycle["most_ready_replicas"], 4);

@@ -6,6 +6,7 @@ use super::inter_token::InterTokenLatencies;
 use super::lifecycle::LifecycleTally;
 use super::log_histogram::LogHistogram;
 use super::percentiles::LatencyMs;
+use super::pulls::PullTally;
 use super::replica_tally::{ReplicaTally, Standing};
 use super::requests_csv::tpot_ns;
 use super::run_report::RunInfo;
@@ -13,13 +14,14 @@ use super::summary::{
     ExternalCache, HitRate, KvCache, Latency, NamedHitRate, PrefixCache, Requests, Resets, RunSummary,
     SpeculativeDecoding, Steps, Throughput, TierSummary, Tokens,
 };
+use super::tenants::TenantTally;
 use super::timeseries::Timeseries;
 use crate::engine::FinishReason;
 use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::prefix_cache_stats::PrefixCacheStats;
 use crate::engine::scheduler::SpecDecodingStats;
-use crate::simulation::{ReplicaState, RequestRecord, ServerLoss, StepRecord, StepSpan};
+use crate::simulation::{PullRecord, ReplicaState, RequestRecord, ServerLoss, StepRecord, StepSpan};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 
@@ -76,6 +78,8 @@ pub(super) struct Collector {
     standing: Standing,
     /// If replicas come and go.
     lifecycle: Option<LifecycleTally>,
+    pulls: PullTally,
+    tenants: TenantTally,
 }
 
 impl Collector {
@@ -90,6 +94,8 @@ impl Collector {
                 ..Standing::default()
             },
             lifecycle,
+            pulls: PullTally::default(),
+            tenants: TenantTally::new(info.tenants.len()),
             usable_blocks,
             enable_prefix_caching: info.enable_prefix_caching,
             shortest_hit: info.shortest_hit,
@@ -158,6 +164,7 @@ impl Collector {
             FinishReason::Abort => &mut requests.aborted,
             FinishReason::Error => &mut requests.failed,
         } += 1;
+        self.tenants.on_request(request);
         let is_finished = request.is_whole();
         if is_finished {
             requests.finished += 1;
@@ -209,6 +216,10 @@ impl Collector {
 
     pub fn on_reuse_gaps(&mut self, gaps_ns: &[u64]) {
         gaps_ns.iter().for_each(|&gap_ns| self.reuse_gaps.add(gap_ns));
+    }
+
+    pub fn on_pull(&mut self, pull: &PullRecord) {
+        self.pulls.on_pull(pull);
     }
 
     pub fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
@@ -372,6 +383,7 @@ impl Collector {
             }),
             kv_events,
             resets: self.resets,
+            fairness: self.tenants.summary(&info.tenants, duration_s),
             fleet: info.fleet.as_ref().map(|fleet| {
                 let lifecycle = self.lifecycle.as_ref().map(|tally| tally.summary(self.last_step_at));
                 let (lifecycle, times) = lifecycle.unzip();
@@ -380,7 +392,7 @@ impl Collector {
                     let times = times.as_ref().map(|times| &times[index]);
                     tally.summary(index as u32, info, duration_s, times)
                 });
-                FleetSummary::new(fleet.router.clone(), lifecycle, replicas.collect())
+                FleetSummary::new(fleet.router.clone(), lifecycle, self.pulls.summary(), replicas.collect())
             }),
         }
     }

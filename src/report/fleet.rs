@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::lifecycle::LifecycleSummary;
+use super::pulls::PullSummary;
 use super::replica_tally::{ReplicaInfo, ReplicaSummary};
 
 /// Several replicas, of which the simulation does not tell.
@@ -28,6 +29,9 @@ pub struct FleetSummary {
     /// If replicas come and go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<LifecycleSummary>,
+    /// If prompts and answers are computed on different replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_reads: Option<PullSummary>,
     pub replicas: Vec<ReplicaSummary>,
 }
 
@@ -78,6 +82,7 @@ impl FleetSummary {
     pub(super) fn new(
         router: String,
         lifecycle: Option<LifecycleSummary>,
+        kv_reads: Option<PullSummary>,
         replicas: Vec<ReplicaSummary>,
     ) -> Self {
         Self {
@@ -95,6 +100,7 @@ impl FleetSummary {
                 gpu_busy: Spread::of(&replicas, |replica| replica.gpu_busy),
             },
             lifecycle,
+            kv_reads,
             replicas,
         }
     }
@@ -132,7 +138,7 @@ mod tests {
     #[test]
     fn imbalance_is_that_of_the_values() {
         let replica = |finished_requests| ReplicaSummary { finished_requests, ..ReplicaSummary::default() };
-        let fleet = FleetSummary::new("random".to_owned(), None, [2, 4, 4, 6].map(replica).to_vec());
+        let fleet = FleetSummary::new("random".to_owned(), None, None, [2, 4, 4, 6].map(replica).to_vec());
         let requests = fleet.imbalance.requests;
         assert_eq!((requests.min, requests.mean, requests.max, requests.max_over_mean), (2.0, 4.0, 6.0, 1.5));
         assert_eq!(requests.coefficient_of_variation, 2.0_f64.sqrt() / 4.0);

@@ -4,10 +4,12 @@ use serde_json::Value;
 
 use super::fleet::FleetSummary;
 use super::lifecycle::LifecycleSummary;
+use super::pulls::PullSummary;
 use super::replica_tally::ReplicaSummary;
 use super::summary::{
     ExternalCache, HitRate, NamedHitRate, PrefixCache, RunSummary, SpeculativeDecoding, TierSummary,
 };
+use super::tenants::{Fairness, TenantSummary};
 use crate::engine::connector::{TierKind, TierStats};
 
 /// What one looks at first, the most telling in front.
@@ -43,8 +45,10 @@ pub fn metric_names() -> Vec<String> {
         }),
         speculative_decoding: Some(SpeculativeDecoding::default()),
         kv_events: Some(0),
+        fairness: Some(Fairness { tenants: vec![TenantSummary::default()], ..Fairness::default() }),
         fleet: Some(FleetSummary {
             lifecycle: Some(LifecycleSummary::default()),
+            kv_reads: Some(PullSummary::default()),
             replicas: vec![ReplicaSummary {
                 paid_s: Some(0.0),
                 ready_s: Some(0.0),

@@ -15,12 +15,14 @@ pub(crate) mod manifest;
 mod metric_names;
 mod percentiles;
 pub(crate) mod plots;
+mod pulls;
 mod replica_tally;
 mod requests_csv;
 mod run_figures;
 mod run_page;
 mod run_report;
 mod summary;
+mod tenants;
 mod terminal;
 mod timeseries;
 
@@ -32,10 +34,12 @@ pub(crate) use manifest::MANIFEST;
 pub use manifest::TraceInfo;
 pub use metric_names::{HEADLINES, metric_names, number_at};
 pub use percentiles::LatencyMs;
+pub use pulls::PullSummary;
 pub use replica_tally::{ReplicaInfo, ReplicaSummary};
 pub use run_figures::RunFigures;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;
+pub use tenants::{Fairness, TenantSummary};
 pub use terminal::terminal_table;
 
 #[cfg(test)]

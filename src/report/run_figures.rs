@@ -8,7 +8,7 @@ use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::BlockEviction;
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{Observer, ReplicaState, RequestRecord, ServerLoss, StepRecord};
+use crate::simulation::{Observer, PullRecord, ReplicaState, RequestRecord, ServerLoss, StepRecord};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 
@@ -53,6 +53,10 @@ impl Observer for RunFigures {
 
     fn on_kv_events(&mut self, _replica: u32, _at: SimTime, events: &[KvCacheEvent], _scheduler: &Scheduler) {
         self.kv_events += events.len() as u64;
+    }
+
+    fn on_pull(&mut self, _replica: u32, pull: &PullRecord) {
+        self.collector.on_pull(pull);
     }
 
     fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {

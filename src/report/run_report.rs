@@ -16,7 +16,9 @@ use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{Observer, ReplicaState, RequestRecord, ServerLoss, StepRecord, StepSpan};
+use crate::simulation::{
+    Observer, PullRecord, ReplicaState, RequestRecord, ServerLoss, StepRecord, StepSpan,
+};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 
@@ -177,6 +179,10 @@ impl Observer for RunReport {
             let written = kv_events.push(replica, at, events, scheduler);
             self.keep_error("kv_events.jsonl", written);
         }
+    }
+
+    fn on_pull(&mut self, _replica: u32, pull: &PullRecord) {
+        self.collector.on_pull(pull);
     }
 
     fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {

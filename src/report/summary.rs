@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::fleet::FleetSummary;
 use super::log_histogram::DurationS;
 use super::percentiles::LatencyMs;
+use super::tenants::Fairness;
 use crate::engine::connector::{TierKind, TierStats};
 use crate::workload::WorkloadNotes;
 
@@ -33,6 +34,9 @@ pub struct RunSummary {
     pub speculative_decoding: Option<SpeculativeDecoding>,
     pub kv_events: Option<u64>,
     pub resets: Resets,
+    /// With several tenants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fairness: Option<Fairness>,
     /// With several replicas; the rest is of all of them together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetSummary>,

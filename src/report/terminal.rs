@@ -127,6 +127,18 @@ pub fn terminal_table(summary: &RunSummary) -> String {
     if resets.done + resets.refused > 0 {
         row("resets", format!("{} done, {} refused", resets.done, resets.refused));
     }
+    if let Some(fairness) = &summary.fairness {
+        row(
+            "fairness",
+            format!(
+                "Jain {:.3} over {} tenants, slowest {} (x {:.2})",
+                fairness.jain_index,
+                fairness.tenants.len(),
+                fairness.worst_tenant,
+                fairness.worst_slowdown
+            ),
+        );
+    }
     if let Some(fleet) = &summary.fleet {
         fleet_rows(fleet, &mut row);
     }
@@ -150,6 +162,9 @@ fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {
             gpu_busy.max_over_mean
         ),
     );
+    if let Some(reads) = &fleet.kv_reads {
+        row("KV reads ms", percentiles(&reads.latency, 1.0));
+    }
     if let Some(lifecycle) = &fleet.lifecycle {
         row(
             "replicas",

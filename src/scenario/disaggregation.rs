@@ -111,7 +111,8 @@ impl Scenario {
             std::iter::repeat_n(pool.role.unwrap_or(Role::Decode), pool.num_replicas as usize)
         });
         let cluster = self.file.cluster.as_ref();
-        let router = cluster.and_then(|cluster| cluster.decode_router.clone()).unwrap_or_else(|| self.router());
+        let router =
+            cluster.and_then(|cluster| cluster.decode_router.clone()).unwrap_or_else(|| self.router());
         // A stream of its own.
         Disaggregation::new(roles.collect(), router.build(self.seed().wrapping_add(1)), links)
     }

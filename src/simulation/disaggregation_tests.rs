@@ -20,11 +20,8 @@ fn run(workload: Box<dyn Workload>, roles: &[Role], async_scheduling: bool) -> (
     let link = PullLink { bytes_per_s: 1e9, latency: SimTime(100), set_up: SimTime(500) };
     let links = Rc::new(RefCell::new(PullLinks::new(link, roles.len())));
     let replica = |port| {
-        let config = EngineConfig {
-            kv_connector: Some(KvLoadFailurePolicy::Recompute),
-            async_scheduling,
-            ..config()
-        };
+        let config =
+            EngineConfig { kv_connector: Some(KvLoadFailurePolicy::Recompute), async_scheduling, ..config() };
         let connector = PullConnector::new(vec![PullGroup { block_size: 16, sliding_window: None }]);
         let puller = Puller::new(connector.clone(), Rc::clone(&links), port, 1_000);
         let hasher = RequestBlockHasher::identity(16, 0);

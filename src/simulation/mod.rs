@@ -29,7 +29,9 @@ pub use disaggregation::{Disaggregation, Role};
 pub use lifecycle::{
     Autoscaler, AutoscalerConfig, LifecycleConfig, OnFailure, ReplicaState, ScalingMetric, ScalingRules,
 };
-pub use observer::{EngineCall, NO_REPLICA, Observer, PullRecord, RequestRecord, ServerLoss, StepRecord, TransferRecord};
+pub use observer::{
+    EngineCall, NO_REPLICA, Observer, PullRecord, RequestRecord, ServerLoss, StepRecord, TransferRecord,
+};
 pub use output_steps::StepSpan;
 pub use pull::{PullLink, PullLinks, Puller};
 pub use replica::{DraftAcceptance, Replica, ReplicaConfig};

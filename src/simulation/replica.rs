@@ -10,8 +10,8 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashSet;
 
-use super::kv_usage::KvUsage;
 use super::disaggregation::Part;
+use super::kv_usage::KvUsage;
 use super::observer::{EngineCall, Observer, RequestRecord, StepRecord};
 use super::output_steps::OutputSteps;
 use super::pull::Puller;
@@ -498,7 +498,12 @@ impl Replica {
 
     /// Processes the oldest step, whose output is there now. Pushes the index of every request that
     /// ended to `ended`.
-    pub(super) fn update(&mut self, now: SimTime, ended: &mut Vec<EndedRequest>, observer: &mut dyn Observer) -> Next {
+    pub(super) fn update(
+        &mut self,
+        now: SimTime,
+        ended: &mut Vec<EndedRequest>,
+        observer: &mut dyn Observer,
+    ) -> Next {
         let Some(mut batch) = self.queue.pop_front() else { return Next::Iterate(now) };
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         let of_tiers = self.transfers.as_mut().map(|transfers| transfers.worker_output(now));

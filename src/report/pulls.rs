@@ -1,0 +1,44 @@
+//! Reads of prompts' KV blocks from the replicas that computed them.
+
+use serde::Serialize;
+
+use super::percentiles::LatencyMs;
+use crate::simulation::PullRecord;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct PullSummary {
+    pub blocks: u64,
+    /// Of one rank.
+    pub bytes: u64,
+    /// From the time at which a request had its blocks until they were filled; a value for each read.
+    pub latency: LatencyMs,
+    /// Of that, while links were busy with other reads.
+    pub queue: LatencyMs,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct PullTally {
+    blocks: u64,
+    bytes: u64,
+    latency_ns: Vec<u64>,
+    queue_ns: Vec<u64>,
+}
+
+impl PullTally {
+    pub fn on_pull(&mut self, pull: &PullRecord) {
+        self.blocks += u64::from(pull.num_blocks);
+        self.bytes += pull.bytes;
+        self.latency_ns.push(pull.finished_at.since(pull.planned_at).as_ns());
+        self.queue_ns.push(pull.started_at.since(pull.planned_at).as_ns());
+    }
+
+    /// `None` without reads.
+    pub fn summary(&mut self) -> Option<PullSummary> {
+        (!self.latency_ns.is_empty()).then(|| PullSummary {
+            blocks: self.blocks,
+            bytes: self.bytes,
+            latency: LatencyMs::of_ns(&mut self.latency_ns),
+            queue: LatencyMs::of_ns(&mut self.queue_ns),
+        })
+    }
+}
