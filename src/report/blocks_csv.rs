@@ -1,4 +1,4 @@
-//! `blocks.csv`: a row for each block that lost its hash, and how long blocks lived. A long run has
+//! `blocks.csv` and `blocks.parquet`: a row for each block that lost its hash, and how long blocks lived. A long run has
 //! millions of them, so another thread counts, formats and writes while the simulation goes on.
 
 use std::fs::File;
@@ -8,7 +8,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use super::log_histogram::LogHistogram;
+use super::parquet::CountsWriter;
 use crate::engine::kv_cache::BlockEviction;
+
+const COLUMNS: [&str; 4] = ["evicted_at_us", "lifetime_us", "idle_us", "num_hits"];
 
 /// In a chunk; each is of many rows.
 const EVICTIONS_IN_CHUNK: usize = 4096;
@@ -41,16 +44,20 @@ pub(super) struct BlocksCsv {
 impl BlocksCsv {
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut file = File::create(path)?;
+        let mut parquet = CountsWriter::create(&path.with_extension("parquet"), &COLUMNS)?;
         let (full, to_write) = sync_channel::<Vec<BlockEviction>>(CHUNKS);
         let (give_back, empty) = sync_channel(CHUNKS);
         let writer = std::thread::spawn(move || {
-            let mut text = b"evicted_at_us,lifetime_us,idle_us,num_hits\n".to_vec();
+            let mut text = COLUMNS.join(",").into_bytes();
+            text.push(b'\n');
             let mut residencies = Residencies::default();
             for mut chunk in to_write {
                 for eviction in chunk.drain(..) {
                     residencies.add(&eviction);
                     if eviction.cached {
-                        push_rows(&mut text, &eviction);
+                        let row = row(&eviction);
+                        push_rows(&mut text, &row, eviction.num_blocks);
+                        parquet.push(&row, eviction.num_blocks)?;
                     }
                     if text.len() >= BYTES_IN_WRITE {
                         file.write_all(&text)?;
@@ -61,6 +68,7 @@ impl BlocksCsv {
                 let _ = give_back.try_send(chunk);
             }
             file.write_all(&text)?;
+            parquet.finish()?;
             Ok(residencies)
         });
         Ok(Self { chunk: Vec::with_capacity(EVICTIONS_IN_CHUNK), full, empty, writer })
@@ -83,19 +91,25 @@ impl BlocksCsv {
     }
 }
 
+/// What [`COLUMNS`] say.
+fn row(eviction: &BlockEviction) -> [u64; 4] {
+    let us = |ns: u64| ns / 1_000;
+    let BlockEviction { evicted_at_ns, lifetime_ns, idle_ns, num_hits, .. } = *eviction;
+    [us(evicted_at_ns), us(lifetime_ns), us(idle_ns), u64::from(num_hits)]
+}
+
 /// A row for each block.
-fn push_rows(text: &mut Vec<u8>, eviction: &BlockEviction) {
+fn push_rows(text: &mut Vec<u8>, row: &[u64; 4], num_blocks: u32) {
     let start = text.len();
     let mut digits = itoa::Buffer::new();
-    for (ns, end) in [(eviction.evicted_at_ns, b','), (eviction.lifetime_ns, b','), (eviction.idle_ns, b',')]
-    {
-        text.extend_from_slice(digits.format(ns / 1_000).as_bytes());
-        text.push(end);
+    for value in row {
+        text.extend_from_slice(digits.format(*value).as_bytes());
+        text.push(b',');
     }
-    text.extend_from_slice(digits.format(eviction.num_hits).as_bytes());
+    text.pop();
     text.push(b'\n');
     let end = text.len();
-    for _ in 1..eviction.num_blocks {
+    for _ in 1..num_blocks {
         text.extend_from_within(start..end);
     }
 }

@@ -11,6 +11,11 @@ mod kv_events_jsonl;
 mod log_histogram;
 pub(crate) mod manifest;
 mod metric_names;
+#[cfg(not(feature = "parquet"))]
+#[path = "no_parquet.rs"]
+mod parquet;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod percentiles;
 pub(crate) mod plots;
 mod requests_csv;
@@ -18,6 +23,7 @@ mod run_figures;
 mod run_page;
 mod run_report;
 mod summary;
+mod table_column;
 mod terminal;
 mod timeseries;
 
@@ -26,10 +32,12 @@ pub(crate) use folder::Folder;
 pub(crate) use manifest::MANIFEST;
 pub use manifest::TraceInfo;
 pub use metric_names::{HEADLINES, metric_names, number_at};
+pub(crate) use parquet::parquet_bytes;
 pub use percentiles::LatencyMs;
 pub use run_figures::RunFigures;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;
+pub(crate) use table_column::{Column, Kind};
 pub use terminal::terminal_table;
 
 #[cfg(test)]

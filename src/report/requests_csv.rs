@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::table_column::{Column, Kind};
 use crate::engine::FinishReason;
 use crate::simulation::RequestRecord;
 
@@ -29,6 +30,28 @@ struct Row<'a> {
     num_preemptions: u32,
     finish_reason: &'static str,
 }
+
+/// The columns of [`Row`].
+pub(super) const COLUMNS: [Column<&str>; 18] = [
+    ("index", Kind::Count),
+    ("tenant", Kind::Text),
+    ("session", Kind::Id),
+    ("turn", Kind::Count),
+    ("arrival_s", Kind::Float),
+    ("first_scheduled_s", Kind::Float),
+    ("first_token_s", Kind::Float),
+    ("finished_s", Kind::Float),
+    ("queue_ms", Kind::Float),
+    ("ttft_ms", Kind::Float),
+    ("tpot_ms", Kind::Float),
+    ("e2e_ms", Kind::Float),
+    ("prompt_tokens", Kind::Count),
+    ("output_tokens", Kind::Count),
+    ("local_cached_tokens", Kind::Count),
+    ("external_cached_tokens", Kind::Count),
+    ("num_preemptions", Kind::Count),
+    ("finish_reason", Kind::Text),
+];
 
 pub(super) struct RequestsCsv {
     writer: csv::Writer<File>,

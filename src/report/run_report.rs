@@ -8,9 +8,9 @@ use super::folder::Folder;
 use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
-use super::requests_csv::RequestsCsv;
+use super::requests_csv::{self, RequestsCsv};
 use super::run_page::{RunView, run_page};
-use super::{ReportError, RunSummary, plots};
+use super::{ReportError, RunSummary, plots, timeseries};
 use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
@@ -41,7 +41,7 @@ pub struct RunInfo {
     pub tenants: Vec<String>,
 }
 
-/// An [`Observer`] that writes `requests.csv` and `blocks.csv` while the simulation runs, and the
+/// An [`Observer`] that writes `requests.csv`, `blocks.csv` and `blocks.parquet` while the simulation runs, and the
 /// rest at its end.
 pub struct RunReport {
     info: RunInfo,
@@ -86,6 +86,7 @@ impl RunReport {
             return Err(error);
         }
         self.requests.finish().map_err(ReportError::write("requests.csv"))?;
+        self.folder.parquet_beside("requests.csv", &requests_csv::COLUMNS)?;
         let residencies = self.blocks.finish().map_err(ReportError::write("blocks.csv"))?;
         let kv_events = self
             .kv_events
@@ -96,6 +97,7 @@ impl RunReport {
         let series = &self.collector.timeseries;
         let csv_path = self.folder.file("timeseries.csv");
         series.write(&csv_path).map_err(|error| ReportError::write(&csv_path)(csv_error(error)))?;
+        self.folder.parquet_beside("timeseries.csv", &timeseries::COLUMNS)?;
         self.folder.write("hit_rate.svg", &plots::hit_rate(&self.info.name, series)?)?;
         let kv_usage = plots::kv_usage(&self.info.name, series, self.info.num_gpu_blocks)?;
         self.folder.write("kv_usage.svg", &kv_usage)?;

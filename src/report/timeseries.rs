@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::table_column::{Column, Kind};
 use crate::engine::prefix_cache_stats::CachingMetrics;
 use crate::simulation::StepRecord;
 use crate::units::SimTime;
@@ -74,6 +75,27 @@ pub(super) struct Timeseries {
     width_ns: u64,
     bins: Vec<Bin>,
 }
+
+/// The columns of [`Row`].
+pub(super) const COLUMNS: [Column<&str>; 17] = [
+    ("begin_s", Kind::Float),
+    ("end_s", Kind::Float),
+    ("steps", Kind::Count),
+    ("prefill_tokens", Kind::Count),
+    ("decode_tokens", Kind::Count),
+    ("queries_tokens", Kind::Count),
+    ("hits_tokens", Kind::Count),
+    ("moving_queries_tokens", Kind::Count),
+    ("moving_hits_tokens", Kind::Count),
+    ("finished_requests", Kind::Count),
+    ("unfinished_requests", Kind::Count),
+    ("preemptions", Kind::Count),
+    ("evictions", Kind::Count),
+    ("running", Kind::Count),
+    ("waiting", Kind::Count),
+    ("used_blocks", Kind::Count),
+    ("peak_used_blocks", Kind::Count),
+];
 
 #[derive(Serialize)]
 struct Row {
