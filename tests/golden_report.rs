@@ -76,17 +76,16 @@ fn parquet_holds_what_csv_does() {
     };
     let dir = tempfile::tempdir().unwrap();
     run(&dir.path().join("run"));
-    let commands: [(&str, &[&str]); 3] = [
-        (
-            "evictions",
-            &[
-                "run",
-                "tests/golden/golden.yaml",
-                "--set=engine.num_gpu_blocks_override=20",
-                "--set=engine.max_model_len=256",
-                "--set=workload.chat.max_context_tokens=256",
-            ],
-        ),
+    let evicting = [
+        "--set=engine.num_gpu_blocks_override=20",
+        "--set=engine.max_model_len=256",
+        "--set=workload.chat.max_context_tokens=256",
+    ];
+    let golden = ["run", "tests/golden/golden.yaml"];
+    let fleet = ["--set=cluster={replicas: 2}"];
+    let commands: [(&str, &[&str]); 4] = [
+        ("evictions", &[&golden[..], &evicting].concat()),
+        ("fleet", &[&golden[..], &evicting, &fleet].concat()),
         ("curve", &["curve", "tests/cmd/curve_table.in/scenario.yaml", "--simulate", "5000tokens,2blocks"]),
         ("sweep", &["sweep", "tests/cmd/sweep_table.in/sweep.yaml"]),
     ];
@@ -100,7 +99,7 @@ fn parquet_holds_what_csv_does() {
         assert!(status.unwrap().success());
     }
     let mut compared = Vec::new();
-    for folder in ["run", "evictions", "curve", "sweep"] {
+    for folder in ["run", "evictions", "fleet", "curve", "sweep"] {
         for entry in fs::read_dir(dir.path().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_none_or(|extension| extension != "csv") {
@@ -131,6 +130,10 @@ fn parquet_holds_what_csv_does() {
         ("evictions", "blocks", true),
         ("evictions", "requests", true),
         ("evictions", "timeseries", true),
+        ("fleet", "blocks", true),
+        ("fleet", "replicas", true),
+        ("fleet", "requests", true),
+        ("fleet", "timeseries", true),
         ("run", "blocks", false),
         ("run", "requests", true),
         ("run", "timeseries", true),

@@ -11,7 +11,8 @@ use super::log_histogram::LogHistogram;
 use super::parquet::CountsWriter;
 use crate::engine::kv_cache::BlockEviction;
 
-const COLUMNS: [&str; 4] = ["evicted_at_us", "lifetime_us", "idle_us", "num_hits"];
+/// The first only where there are several replicas.
+const COLUMNS: [&str; 5] = ["replica", "evicted_at_us", "lifetime_us", "idle_us", "num_hits"];
 
 /// In a chunk; each is of many rows.
 const EVICTIONS_IN_CHUNK: usize = 4096;
@@ -35,29 +36,31 @@ impl Residencies {
 }
 
 pub(super) struct BlocksCsv {
-    chunk: Vec<BlockEviction>,
-    full: SyncSender<Vec<BlockEviction>>,
-    empty: Receiver<Vec<BlockEviction>>,
+    chunk: Vec<(u32, BlockEviction)>,
+    full: SyncSender<Vec<(u32, BlockEviction)>>,
+    empty: Receiver<Vec<(u32, BlockEviction)>>,
     writer: JoinHandle<io::Result<Residencies>>,
 }
 
 impl BlocksCsv {
-    pub fn create(path: &Path) -> io::Result<Self> {
+    /// `is_fleet` adds a column with the replica.
+    pub fn create(path: &Path, is_fleet: bool) -> io::Result<Self> {
         let mut file = File::create(path)?;
-        let mut parquet = CountsWriter::create(&path.with_extension("parquet"), &COLUMNS)?;
-        let (full, to_write) = sync_channel::<Vec<BlockEviction>>(CHUNKS);
+        let columns = if is_fleet { &COLUMNS[..] } else { &COLUMNS[1..] };
+        let mut parquet = CountsWriter::create(&path.with_extension("parquet"), columns)?;
+        let (full, to_write) = sync_channel::<Vec<(u32, BlockEviction)>>(CHUNKS);
         let (give_back, empty) = sync_channel(CHUNKS);
         let writer = std::thread::spawn(move || {
-            let mut text = COLUMNS.join(",").into_bytes();
+            let mut text = columns.join(",").into_bytes();
             text.push(b'\n');
             let mut residencies = Residencies::default();
             for mut chunk in to_write {
-                for eviction in chunk.drain(..) {
+                for (replica, eviction) in chunk.drain(..) {
                     residencies.add(&eviction);
                     if eviction.cached {
-                        let row = row(&eviction);
-                        push_rows(&mut text, &row, eviction.num_blocks);
-                        parquet.push(&row, eviction.num_blocks)?;
+                        let row = &row(replica, &eviction)[COLUMNS.len() - columns.len()..];
+                        push_rows(&mut text, row, eviction.num_blocks);
+                        parquet.push(row, eviction.num_blocks)?;
                     }
                     if text.len() >= BYTES_IN_WRITE {
                         file.write_all(&text)?;
@@ -74,8 +77,8 @@ impl BlocksCsv {
         Ok(Self { chunk: Vec::with_capacity(EVICTIONS_IN_CHUNK), full, empty, writer })
     }
 
-    pub fn push(&mut self, evictions: &[BlockEviction]) {
-        self.chunk.extend_from_slice(evictions);
+    pub fn push(&mut self, replica: u32, evictions: &[BlockEviction]) {
+        self.chunk.extend(evictions.iter().map(|eviction| (replica, *eviction)));
         if self.chunk.len() >= EVICTIONS_IN_CHUNK {
             let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(2 * EVICTIONS_IN_CHUNK));
             // The writer only goes away after an error, which `finish` returns.
@@ -92,14 +95,14 @@ impl BlocksCsv {
 }
 
 /// What [`COLUMNS`] say.
-fn row(eviction: &BlockEviction) -> [u64; 4] {
+fn row(replica: u32, eviction: &BlockEviction) -> [u64; 5] {
     let us = |ns: u64| ns / 1_000;
     let BlockEviction { evicted_at_ns, lifetime_ns, idle_ns, num_hits, .. } = *eviction;
-    [us(evicted_at_ns), us(lifetime_ns), us(idle_ns), u64::from(num_hits)]
+    [u64::from(replica), us(evicted_at_ns), us(lifetime_ns), us(idle_ns), u64::from(num_hits)]
 }
 
 /// A row for each block.
-fn push_rows(text: &mut Vec<u8>, row: &[u64; 4], num_blocks: u32) {
+fn push_rows(text: &mut Vec<u8>, row: &[u64], num_blocks: u32) {
     let start = text.len();
     let mut digits = itoa::Buffer::new();
     for value in row {
@@ -122,7 +125,7 @@ mod tests {
     fn rows_come_out_whole_and_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("blocks.csv");
-        let mut blocks = BlocksCsv::create(&path).unwrap();
+        let mut blocks = BlocksCsv::create(&path, false).unwrap();
         let eviction = |at: u64, cached| BlockEviction {
             evicted_at_ns: at * 1_000,
             lifetime_ns: 9_000,
@@ -132,7 +135,7 @@ mod tests {
             num_blocks: 1 + (at % 2) as u32,
         };
         for at in 0..100_000 {
-            blocks.push(&[eviction(at, true), eviction(at, false)]);
+            blocks.push(0, &[eviction(at, true), eviction(at, false)]);
         }
         let residencies = blocks.finish().unwrap();
         // Blocks that had no hash lived too.
