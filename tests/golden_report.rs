@@ -77,12 +77,12 @@ fn parquet_holds_what_csv_does() {
     let dir = tempfile::tempdir().unwrap();
     run(&dir.path().join("run"));
     let evicting = [
-        "--set=engine.num_gpu_blocks_override=20",
+        "--set=engine.num_gpu_blocks_override=17",
         "--set=engine.max_model_len=256",
         "--set=workload.chat.max_context_tokens=256",
     ];
     let golden = ["run", "tests/golden/golden.yaml"];
-    let fleet = ["--set=cluster={replicas: 2}"];
+    let fleet = ["--set=cluster={replicas: 2}", "--set=workload.chat.num_sessions=9"];
     let commands: [(&str, &[&str]); 4] = [
         ("evictions", &[&golden[..], &evicting].concat()),
         ("fleet", &[&golden[..], &evicting, &fleet].concat()),
