@@ -19,7 +19,7 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="kvsim-notebook-")
 OUT = Path(_FOLDER.name)
 
 # As pictures in the notebook, so that they are seen without JavaScript.
-alt.renderers.enable("png", ppi=110)
+alt.renderers.enable("svg")
 alt.theme.enable("default")
 WIDTH, HEIGHT = 560, 300
 

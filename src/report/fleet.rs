@@ -1,12 +1,11 @@
 //! What a report says of several replicas behind a router.
 
-use std::fs::File;
 use std::path::Path;
 
 use serde::Serialize;
 
 use super::replica_tally::{ReplicaInfo, ReplicaSummary};
-use super::table_column::{Column, Kind};
+use super::table_column::{Column, Kind, csv_with_header};
 
 /// The columns of `replicas.csv`.
 pub(super) const COLUMNS: [Column<&str>; 21] = [
@@ -134,7 +133,7 @@ impl FleetSummary {
 
     /// Writes `replicas.csv`.
     pub(super) fn write(&self, path: &Path) -> csv::Result<()> {
-        let mut writer = csv::Writer::from_writer(File::create(path)?);
+        let mut writer = csv_with_header(path, &COLUMNS)?;
         self.replicas.iter().try_for_each(|replica| writer.serialize(replica))?;
         writer.flush()?;
         Ok(())

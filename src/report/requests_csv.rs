@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::table_column::{Column, Kind};
+use super::table_column::{Column, Kind, csv_with_header};
 use crate::engine::FinishReason;
 use crate::simulation::RequestRecord;
 
@@ -69,7 +69,8 @@ pub(super) struct RequestsCsv {
 impl RequestsCsv {
     /// `is_fleet` adds a column with the replica.
     pub fn create(path: &Path, is_fleet: bool) -> std::io::Result<Self> {
-        Ok(Self { writer: csv::Writer::from_writer(File::create(path)?), is_fleet })
+        let writer = csv_with_header(path, &columns(is_fleet))?;
+        Ok(Self { writer, is_fleet })
     }
 
     pub fn push(&mut self, request: &RequestRecord, tenants: &[String]) -> csv::Result<()> {

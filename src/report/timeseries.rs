@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::replica_tally::Standing;
-use super::table_column::{Column, Kind};
+use super::table_column::{Column, Kind, csv_with_header};
 use crate::simulation::StepRecord;
 use crate::units::SimTime;
 
@@ -190,7 +190,7 @@ impl Timeseries {
     }
 
     pub fn write(&self, path: &Path) -> csv::Result<()> {
-        let mut writer = csv::Writer::from_path(path)?;
+        let mut writer = csv_with_header(path, &COLUMNS)?;
         for (index, bin) in self.bins.iter().enumerate() {
             writer.serialize(Row {
                 begin_s: index as f64 * self.width_s(),
