@@ -53,8 +53,8 @@ impl<T> Nullable<T> {
 }
 
 impl<W: Write + Send> ParquetWriter<W> {
-    fn new<N: AsRef<str>>(out: W, columns: &[Column<N>]) -> io::Result<Self> {
-        let fields = columns.iter().map(|(name, kind)| field(name.as_ref(), *kind).map(Arc::new));
+    fn new(out: W, columns: &[Column<&str>]) -> io::Result<Self> {
+        let fields = columns.iter().map(|(name, kind)| field(name, *kind).map(Arc::new));
         let schema = Type::group_type_builder("schema")
             .with_fields(fields.collect::<Result<_, _>>().map_err(in_io)?)
             .build()
@@ -63,7 +63,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         for (name, kind) in columns {
             // Times and counters differ by little from row to row.
             if matches!(kind, Kind::Count | Kind::Int) {
-                let path = ColumnPath::from(name.as_ref());
+                let path = ColumnPath::from(*name);
                 properties = properties
                     .set_column_dictionary_enabled(path.clone(), false)
                     .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
@@ -187,10 +187,10 @@ fn field(name: &str, kind: Kind) -> Result<Type, ParquetError> {
         .build()
 }
 
-/// Writes `NAME.parquet` beside a file `NAME.csv`.
+/// Writes `NAME.parquet` beside a file `NAME.csv`, whose columns are among these.
 ///
 /// # Errors
-/// It cannot be written; or the table does not have these columns, a mistake of ours.
+/// It cannot be written; or the table has another column, a mistake of ours.
 pub(super) fn parquet_beside(csv: &Path, columns: &[Column<&str>]) -> io::Result<()> {
     let out = BufWriter::new(File::create(csv.with_extension("parquet"))?);
     parquet_of_csv(BufReader::new(File::open(csv)?), columns, out)
@@ -199,7 +199,7 @@ pub(super) fn parquet_beside(csv: &Path, columns: &[Column<&str>]) -> io::Result
 /// A CSV table as Parquet, in memory.
 ///
 /// # Errors
-/// The table does not have these columns, a mistake of ours.
+/// The table has a column that is not among these, a mistake of ours.
 pub(crate) fn parquet_bytes(csv: &str, columns: &[Column<String>]) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     parquet_of_csv(csv.as_bytes(), columns, &mut bytes)?;
@@ -233,20 +233,22 @@ impl CountsWriter {
 /// Writes a CSV table as Parquet.
 ///
 /// # Errors
-/// `out` cannot be written; or the table does not have these columns, a mistake of ours.
+/// `out` cannot be written; or the table has a column that is not among these, a mistake of ours.
 fn parquet_of_csv<N: AsRef<str>>(
     csv: impl Read,
     columns: &[Column<N>],
     out: impl Write + Send,
 ) -> io::Result<()> {
     let mut reader = csv::Reader::from_reader(csv);
-    let header = reader.headers().map_err(io::Error::other)?;
-    if !header.iter().eq(columns.iter().map(|(name, _)| name.as_ref())) {
+    let known = |name| columns.iter().map(|(name, kind)| (name.as_ref(), *kind)).find(|it| it.0 == name);
+    let header = reader.headers().map_err(io::Error::other)?.clone();
+    let columns: Vec<Column<&str>> = header.iter().filter_map(known).collect();
+    if columns.len() < header.len() {
         return Err(io::Error::other(format!(
             "the table has the columns {header:?}; this is a mistake in kvsim"
         )));
     }
-    let mut writer = ParquetWriter::new(out, columns)?;
+    let mut writer = ParquetWriter::new(out, &columns)?;
     let mut record = csv::StringRecord::new();
     while reader.read_record(&mut record).map_err(io::Error::other)? {
         for (values, cell) in writer.columns.iter_mut().zip(&record) {
