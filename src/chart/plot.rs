@@ -30,6 +30,10 @@ impl Plot {
 pub enum Nearest {
     /// The one whose first column is nearest.
     X,
+    /// The last whose first column is not above: it begins a bin.
+    Span,
+    /// The one of the name along the axis.
+    Column,
     /// The one whose first two columns are.
     Point,
     /// The one of the bar at this height, from the top.
@@ -77,6 +81,10 @@ pub enum Shape {
     Triangles(Vec<(f64, f64)>),
     /// Intervals: x, low, high.
     Intervals(Vec<(f64, f64, f64)>),
+    /// The same lying down: low, high, y.
+    Spans(Vec<(f64, f64, f64)>),
+    /// A line from bottom to top.
+    Upright(f64),
     /// A line across at an x, named at its top.
     At(f64, String),
     /// Words beside a place.

@@ -2,13 +2,15 @@
 
 use std::error::Error;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use clap::Args;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::exit;
-use crate::study::compare::{Comparison, Method, Metric, Subject, Which, compare};
-use crate::study::format::{interval, number, signed};
+use crate::chart::{interval, number, signed};
+use crate::report::write_page;
+use crate::study::compare::{Comparison, Method, Metric, Subject, Which, compare, page};
 
 /// Put two reports, or two points of sweeps, side by side
 #[derive(Debug, Args)]
@@ -23,6 +25,9 @@ pub(super) struct CompareArguments {
     /// Of the intervals, where there are replications
     #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = share)]
     confidence: f64,
+    /// Write the comparison as a page too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -39,6 +44,9 @@ pub(super) fn run(arguments: &CompareArguments) -> Result<u8, Box<dyn Error>> {
     let (a, b) = (Subject::read(&arguments.a)?, Subject::read(&arguments.b)?);
     let which = if arguments.all { Which::All } else { Which::Headlines };
     let comparison = compare(&a, &b, which, arguments.confidence);
+    if let Some(path) = &arguments.html {
+        write_page(path, &page(&a, &b, &comparison, arguments.confidence))?;
+    }
     let mut out = io::stdout().lock();
     if arguments.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&comparison)?)?;
@@ -66,9 +74,9 @@ fn print(out: &mut impl Write, comparison: &Comparison, confidence: f64) -> io::
         let mark = if difference.is_significant() { "*" } else { "" };
         [
             name.clone(),
-            interval(*a, number(a.mean)),
-            interval(*b, number(b.mean)),
-            interval(*difference, signed(difference.mean)),
+            interval(a.half_width, number(a.mean)),
+            interval(b.half_width, number(b.mean)),
+            interval(difference.half_width, signed(difference.mean)),
             relative,
             mark.to_owned(),
         ]

@@ -37,6 +37,11 @@ impl InterTokenLatencies {
     }
 
     pub fn summary(&self) -> LatencyMs {
+        LatencyMs::of_counts(&mut self.counts())
+    }
+
+    /// Latencies in nanoseconds and how often each is there, in no order.
+    pub fn counts(&self) -> Vec<(u64, u64)> {
         let mut in_a_row = 0;
         let steps = self.step_ends_ns.windows(2).zip(self.changes.iter().skip(1)).map(|(ends, change)| {
             in_a_row += change;
@@ -44,7 +49,7 @@ impl InterTokenLatencies {
         });
         let mut counts: Vec<(u64, u64)> = steps.filter(|&(_, count)| count > 0).collect();
         counts.extend(self.pauses_ns.iter().map(|&pause_ns| (pause_ns, 1)));
-        LatencyMs::of_counts(&mut counts)
+        counts
     }
 }
 

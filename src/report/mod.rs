@@ -2,6 +2,7 @@
 
 mod blocks_csv;
 mod collector;
+mod distribution;
 mod error;
 pub(crate) mod folder;
 mod inter_token;
@@ -12,14 +13,15 @@ mod log_histogram;
 pub(crate) mod manifest;
 mod metric_names;
 mod percentiles;
-pub(crate) mod plots;
 mod requests_csv;
 mod run_figures;
 mod run_page;
 mod run_report;
+mod spreads;
 mod summary;
 mod terminal;
 mod timeseries;
+mod write_page;
 
 pub use error::ReportError;
 pub(crate) use folder::Folder;
@@ -31,6 +33,7 @@ pub use run_figures::RunFigures;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;
 pub use terminal::terminal_table;
+pub(crate) use write_page::write_page;
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::cost::StepTime;
 use crate::engine::prefix_cache_stats::CachingMetrics;
 use crate::simulation::StepRecord;
 use crate::units::SimTime;
@@ -36,6 +37,8 @@ pub(super) struct Bin {
     pub peak_used_blocks: u32,
     pub moving_queries_tokens: u64,
     pub moving_hits_tokens: u64,
+    /// Of the steps that ended in the bin.
+    pub time: StepTime,
 }
 
 impl Bin {
@@ -64,6 +67,11 @@ impl Bin {
             preemptions: self.preemptions + later.preemptions,
             evictions: self.evictions + later.evictions,
             peak_used_blocks: self.peak_used_blocks.max(later.peak_used_blocks),
+            time: {
+                let mut time = self.time;
+                time += later.time;
+                time
+            },
             ..*later
         }
     }
@@ -136,6 +144,7 @@ impl Timeseries {
         let bin = self.bin(step.finished_at);
         // A step can compute nothing and only say who has ended.
         bin.steps += u64::from(step.num_scheduled_requests > 0);
+        bin.time += step.time;
         bin.prefill_tokens += u64::from(step.num_prefill_tokens);
         bin.decode_tokens += u64::from(step.num_decode_tokens);
         bin.queries_tokens += step.prefix_cache.queries;

@@ -4,7 +4,7 @@ use maud::html;
 
 use super::RunView;
 use super::time_axis::TimeAxis;
-use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table};
+use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table, tick};
 use crate::page::{Section, count, figures, table};
 use crate::report::summary::{HitRate, NamedHitRate};
 use crate::report::timeseries::{Bin, Timeseries};
@@ -18,6 +18,9 @@ pub(super) fn section(view: &RunView<'_>) -> Section {
     if cache.by_tenant.len() > 1 {
         plots.push(by_tenant(&cache.by_tenant));
     }
+    if cache.by_depth.len() > 1 {
+        plots.push(by_depth(&cache.by_depth));
+    }
     let body = html! {
         (figures(&plots))
         (table(&rates(view)))
@@ -30,7 +33,7 @@ fn per_cent(hits: u64, queries: u64) -> Option<f64> {
 }
 
 /// Share of looked-up tokens that were found.
-fn over_time(view: &RunView<'_>) -> Plot {
+pub(super) fn over_time(view: &RunView<'_>) -> Plot {
     let time = TimeAxis::of(view);
     let since_start = since_start(view.series);
     let mut rates = since_start.iter();
@@ -88,7 +91,30 @@ fn by_turn(turns: &[NamedHitRate]) -> Plot {
         y: Axis::exact("hit tokens, %", 0.0, 100.0),
         marks: vec![Mark::new(Color::Blue, Shape::Bars(turns.iter().enumerate().map(bar).collect()))],
         data: groups("turn", turns),
-        nearest: Nearest::X,
+        nearest: Nearest::Column,
+        height: Plot::HEIGHT,
+    }
+}
+
+fn by_depth(depths: &[NamedHitRate]) -> Plot {
+    // The begin is enough of a range.
+    let begin = |depth: &NamedHitRate| depth.name.split('-').next().and_then(|it| it.parse().ok());
+    let names: Vec<String> = depths.iter().map(|depth| begin(depth).map_or_else(String::new, tick)).collect();
+    let bar = |(index, depth): (usize, &NamedHitRate)| {
+        let at = index as f64;
+        (at - 0.36, at + 0.36, 100.0 * depth.rate.hit_rate)
+    };
+    Plot {
+        title: "Hit rate by depth in the prompt".to_owned(),
+        description:
+            "Of the tokens at this place of their prompts. Hits are prefixes, so deeper tokens are hit \
+                      less, unless long prompts are hit more than short ones."
+                .to_owned(),
+        x: Axis::names("from this token on", &names, 16),
+        y: Axis::exact("hit tokens, %", 0.0, 100.0),
+        marks: vec![Mark::new(Color::Blue, Shape::Bars(depths.iter().enumerate().map(bar).collect()))],
+        data: groups("tokens", depths),
+        nearest: Nearest::Column,
         height: Plot::HEIGHT,
     }
 }

@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::CurveError;
 use super::breakdown::Grouping;
 use super::curve::{Curve, Point};
-use super::plot::plot;
 use super::request::{CurveRequest, Options};
+use super::{page, plot};
 use crate::report::folder::Folder;
 use crate::report::json::pretty;
 use crate::report::manifest::{MANIFEST, Manifest, TraceInfo};
@@ -22,7 +22,7 @@ struct CurveManifest<'a> {
 }
 
 impl Curve {
-    /// Writes `curve.csv`, `breakdown.csv`, `curve.json`, `curve.svg` and `manifest.json`; the folder
+    /// Writes `curve.csv`, `breakdown.csv`, `curve.json`, `curve.svg`, `report.html` and `manifest.json`; the folder
     /// changes when all are there.
     ///
     /// # Errors
@@ -41,7 +41,8 @@ impl Curve {
             folder.write("breakdown.csv", &csv)?;
         }
         folder.write("curve.json", &self.json())?;
-        folder.write("curve.svg", &plot(self)?)?;
+        folder.write("curve.svg", &plot::file(self))?;
+        folder.write("report.html", &page::page(self))?;
         folder.write(MANIFEST, &pretty(&CurveManifest { manifest, curve: request.options() }))?;
         Ok(folder.publish()?)
     }

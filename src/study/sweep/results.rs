@@ -8,14 +8,15 @@ use serde_json::{Map, Value};
 
 use super::SweepError;
 use super::journal::{RunKey, write_whole};
+use super::page::page;
 use super::pareto::front;
 use super::plan::{Plan, PlannedPoint, Row};
 use super::plot;
 use crate::study::statistics::Estimate;
 
 /// Files that a finished sweep may have written.
-pub(super) const RESULTS: [&str; 5] =
-    ["results.csv", "points.csv", "results.json", "sweep.svg", "pareto.svg"];
+pub(super) const RESULTS: [&str; 6] =
+    ["results.csv", "points.csv", "results.json", "report.html", "sweep.svg", "pareto.svg"];
 
 /// A finished sweep.
 #[derive(Clone, Debug)]
@@ -76,12 +77,13 @@ impl Results {
         Self { plan: plan.clone(), points }
     }
 
-    /// Writes tables and plots.
-    pub(super) fn write(&self, folder: &Path) -> Result<(), SweepError> {
+    /// Writes tables, plots and a page, which links the reports of runs if there are any.
+    pub(super) fn write(&self, folder: &Path, has_reports: bool) -> Result<(), SweepError> {
         write_whole(&folder.join("results.csv"), &self.runs_csv())?;
         write_whole(&folder.join("points.csv"), &self.points_csv())?;
         write_whole(&folder.join("results.json"), &self.json())?;
-        for (name, svg) in plot::plots(self)? {
+        write_whole(&folder.join("report.html"), &page(self, has_reports))?;
+        for (name, svg) in plot::files(self) {
             write_whole(&folder.join(name), &svg)?;
         }
         Ok(())
