@@ -143,7 +143,7 @@ fn by_tenant(tenants: &[NamedHitRate]) -> Plot {
 }
 
 /// So that bars find room beside it.
-fn shortened(name: &str) -> String {
+pub(super) fn shortened(name: &str) -> String {
     const MOST: usize = 22;
     if name.chars().count() <= MOST {
         return name.to_owned();

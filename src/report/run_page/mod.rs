@@ -4,6 +4,7 @@
 //! order.
 
 mod cache;
+mod fleet;
 mod latency;
 mod memory;
 mod overview;
@@ -45,6 +46,7 @@ impl RunView<'_> {
 fn sections(view: &RunView<'_>) -> Vec<Section> {
     [
         Some(overview::section(view)),
+        fleet::section(view),
         Some(cache::section(view)),
         Some(memory::section(view)),
         residency::section(view),
@@ -64,7 +66,8 @@ pub(super) fn hit_rate_svg(view: &RunView<'_>) -> String {
 
 /// `kv_usage.svg`.
 pub(super) fn kv_usage_svg(view: &RunView<'_>) -> String {
-    let title = format!("{}: KV cache in use, of {} blocks", view.info.name, view.info.num_gpu_blocks);
+    let blocks: u32 = view.info.usable_blocks().iter().map(|blocks| blocks + 1).sum();
+    let title = format!("{}: KV cache in use, of {blocks} blocks", view.info.name);
     sheet(&title, &[vec![memory::usage(view)], vec![memory::queues(view)]])
 }
 

@@ -107,7 +107,8 @@ fn data(view: &RunView<'_>, time: &TimeAxis, unit: &str, value: impl Fn(&Bin, u6
 
 fn busy(view: &RunView<'_>) -> Plot {
     let time = TimeAxis::of(view);
-    let width_ns = view.series.width_s() * 1e9;
+    let gpus = view.info.usable_blocks().len() as f64;
+    let width_ns = view.series.width_s() * 1e9 * gpus;
     // A step counts in the bin in which it ends.
     let share = move |_: &Bin, ns: u64| (100.0 * ns as f64 / width_ns).min(100.0);
     Plot {
