@@ -17,8 +17,6 @@ use super::palette::{Color, style_sheet};
 use super::plot::{Mark, Plot, Shape};
 use super::svg_backend::{SvgBackend, UNIT, escape, text_width};
 
-/// Of a chart, in pixels: half of a wide page, and not much more than a telephone.
-const WIDTH: u32 = 480;
 const TEXT_SIZE: i32 = px(11);
 /// Of the lowest rows of a chart.
 const BOTTOM: i32 = px(36);
@@ -39,7 +37,7 @@ const fn px(pixels: i32) -> i32 {
 
 /// A plot for a page: an `svg` element whose colours the page's [`style_sheet`] says.
 pub fn svg(plot: &Plot) -> String {
-    let size = (WIDTH * UNIT, plot.height * UNIT);
+    let size = (plot.size.0 * UNIT, plot.size.1 * UNIT);
     let mut drawn = String::new();
     let place = draw(&mut drawn, size, |area| plot_on(area, plot));
     let place = place.map_or(String::new(), |place| format!(" data-plot=\"{place}\""));
@@ -53,8 +51,8 @@ pub fn svg(plot: &Plot) -> String {
 /// Plots in rows, as a file of their own.
 pub fn sheet(title: &str, rows: &[Vec<Plot>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(1).max(1) as u32;
-    let width = if columns == 1 { 800 } else { columns * WIDTH };
-    let row_height = |row: &Vec<Plot>| row.iter().map(|plot| plot.height + 30).max().unwrap_or(0);
+    let width = (columns * Plot::WIDTH).max(800);
+    let row_height = |row: &Vec<Plot>| row.iter().map(|plot| plot.size.1 + 30).max().unwrap_or(0);
     let height = HEADING + rows.iter().map(row_height).sum::<u32>();
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -117,7 +115,9 @@ fn plot_on(area: &Area<'_>, plot: &Plot) -> Result<String, DrawingAreaErrorKind<
         labels.map(|label| text_width(label, f64::from(TEXT_SIZE))).max().unwrap_or(0) as i32
     };
     let left = widest(&mut plot.y.ticks().iter().map(|(_, label)| label.as_str())) + px(12);
-    let right = match widest(&mut plot.marks.iter().filter_map(|mark| mark.label.as_deref())) {
+    let names: Vec<String> =
+        plot.marks.iter().filter_map(|mark| mark.label.as_deref()).map(shortened).collect();
+    let right = match widest(&mut names.iter().map(String::as_str)) {
         0 => px(14),
         // Telephones write larger.
         labels => labels * 5 / 4 + px(22),
@@ -309,9 +309,18 @@ fn labels(
     for (y, color, label) in ends {
         let swatch = [(right + px(4), y), (right + px(12), y)];
         area.draw(&PathElement::new(swatch, color.rgb().stroke_width(3 * UNIT)))?;
-        text(area, label, (right + px(16), y), Color::Ink, HPos::Left, VPos::Center)?;
+        text(area, &shortened(label), (right + px(16), y), Color::Ink, HPos::Left, VPos::Center)?;
     }
     Ok(())
+}
+
+/// So that there is room for the plot beside it.
+fn shortened(label: &str) -> String {
+    const MOST: usize = 26;
+    if label.chars().count() <= MOST {
+        return label.to_owned();
+    }
+    label.chars().take(MOST - 1).chain(['…']).collect()
 }
 
 /// The name of a line from bottom to top, above it.

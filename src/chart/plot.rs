@@ -17,12 +17,16 @@ pub struct Plot {
     /// The numbers that are drawn. The first column is `x` where pointing finds a row by it.
     pub data: Table,
     pub nearest: Nearest,
-    /// In pixels where the chart is as wide as it was made for.
-    pub height: u32,
+    /// In pixels.
+    pub size: (u32, u32),
 }
 
 impl Plot {
-    pub const HEIGHT: u32 = 260;
+    /// Half of a wide page, and not much more than a telephone.
+    pub const WIDTH: u32 = 480;
+    /// Of a chart that has a page to itself.
+    pub const WIDE: u32 = 640;
+    pub const SIZE: (u32, u32) = (Self::WIDTH, 260);
 }
 
 /// Which row of the data belongs to a place in the chart.

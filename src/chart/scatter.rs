@@ -45,6 +45,6 @@ pub fn predicted_against_measured(title: String, unit: &str, groups: Vec<Group>)
         marks,
         data: Table::default(),
         nearest: Nearest::Nothing,
-        height: 500,
+        size: (Plot::WIDTH, 420),
     }
 }

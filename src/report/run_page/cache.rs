@@ -60,7 +60,7 @@ pub(super) fn over_time(view: &RunView<'_>) -> Plot {
         ],
         data,
         nearest: Nearest::X,
-        height: Plot::HEIGHT,
+        size: Plot::SIZE,
     }
 }
 
@@ -92,7 +92,7 @@ fn by_turn(turns: &[NamedHitRate]) -> Plot {
         marks: vec![Mark::new(Color::Blue, Shape::Bars(turns.iter().enumerate().map(bar).collect()))],
         data: groups("turn", turns),
         nearest: Nearest::Column,
-        height: Plot::HEIGHT,
+        size: Plot::SIZE,
     }
 }
 
@@ -115,7 +115,7 @@ fn by_depth(depths: &[NamedHitRate]) -> Plot {
         marks: vec![Mark::new(Color::Blue, Shape::Bars(depths.iter().enumerate().map(bar).collect()))],
         data: groups("tokens", depths),
         nearest: Nearest::Column,
-        height: Plot::HEIGHT,
+        size: Plot::SIZE,
     }
 }
 
@@ -138,7 +138,7 @@ fn by_tenant(tenants: &[NamedHitRate]) -> Plot {
         marks: vec![Mark::new(Color::Blue, Shape::Rows(shown.iter().enumerate().map(row).collect()))],
         data: groups("tenant", tenants),
         nearest: Nearest::Row,
-        height: 60 + 30 * shown.len() as u32,
+        size: (Plot::WIDTH, 60 + 30 * shown.len() as u32),
     }
 }
 

@@ -66,7 +66,7 @@ fn bars(
         marks: vec![Mark::new(Color::Blue, Shape::Rows(rows.collect()))],
         data,
         nearest: Nearest::Row,
-        height: 60 + 24 * shown.len() as u32,
+        size: (Plot::WIDTH, 60 + 24 * shown.len() as u32),
     }
 }
 

@@ -125,7 +125,7 @@ fn plots(name: &str, short: &str, about: &str, values: &Distribution) -> [Plot; 
         marks: std::iter::once(Mark::new(color, Shape::Bars(bars))).chain(marks).collect(),
         data,
         nearest: Nearest::Span,
-        height: HEIGHT,
+        size: (Plot::WIDTH, HEIGHT),
     };
     let points = quantiles.map(|(share, _)| (at(share).max(ends[0]), 100.0 * share));
     let notes = quantiles
@@ -147,7 +147,7 @@ fn plots(name: &str, short: &str, about: &str, values: &Distribution) -> [Plot; 
             .collect(),
         data: cdf_data,
         nearest: Nearest::X,
-        height: HEIGHT,
+        size: (Plot::WIDTH, HEIGHT),
     };
     [histogram, cdf]
 }

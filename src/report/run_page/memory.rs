@@ -49,7 +49,7 @@ pub(super) fn usage(view: &RunView<'_>) -> Plot {
             vec![format!("{:.1}", share(bin.used_blocks)), format!("{:.1}", share(bin.peak_used_blocks))]
         }),
         nearest: Nearest::X,
-        height: Plot::HEIGHT,
+        size: Plot::SIZE,
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) fn queues(view: &RunView<'_>) -> Plot {
             vec![count(u64::from(bin.running)), count(u64::from(bin.waiting))]
         }),
         nearest: Nearest::X,
-        height: Plot::HEIGHT,
+        size: Plot::SIZE,
     }
 }
 
@@ -110,6 +110,6 @@ fn counts(
         marks: vec![time.steps(view, color, |bin| value(bin) as f64)],
         data: time.table(view, &[name], |bin| vec![count(value(bin))]),
         nearest: Nearest::X,
-        height: Plot::HEIGHT,
+        size: Plot::SIZE,
     }
 }

@@ -87,6 +87,6 @@ fn plot(title: &str, about: &str, spread: &LogHistogram, color: Color) -> Option
         marks: vec![Mark::new(color, Shape::Bars(bars))],
         data,
         nearest: Nearest::Span,
-        height: Plot::HEIGHT,
+        size: Plot::SIZE,
     })
 }

@@ -121,7 +121,7 @@ fn busy(view: &RunView<'_>) -> Plot {
         marks: stacked(view, &time, share),
         data: data(view, &time, "%", share),
         nearest: Nearest::X,
-        height: 300,
+        size: (Plot::WIDTH, 300),
     }
 }
 
@@ -137,6 +137,6 @@ fn of_a_step(view: &RunView<'_>) -> Plot {
         marks: stacked(view, &time, mean_ms),
         data: data(view, &time, "ms", mean_ms),
         nearest: Nearest::X,
-        height: 300,
+        size: (Plot::WIDTH, 300),
     }
 }

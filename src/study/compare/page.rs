@@ -118,7 +118,7 @@ fn changes(comparison: &Comparison) -> Option<Plot> {
         ],
         data,
         nearest: Nearest::Row,
-        height: 60 + 24 * rows.len() as u32,
+        size: (Plot::WIDE, 60 + 24 * rows.len() as u32),
     })
 }
 

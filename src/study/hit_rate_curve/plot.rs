@@ -30,7 +30,7 @@ pub(super) fn over_size(curve: &Curve) -> Plot {
         .iter()
         .filter(|mark| mark.cache_gib > 0.0)
         .map(|mark| {
-            let label = format!("{} ({} GiB)", mark.label, tick(mark.cache_gib.round()));
+            let label = format!("{} ({} GiB)", shortened(&mark.label), tick(mark.cache_gib.round()));
             Mark::new(Color::Muted, Shape::At(mark.cache_gib, label)).faint()
         })
         .collect();
@@ -52,7 +52,7 @@ pub(super) fn over_size(curve: &Curve) -> Plot {
         marks,
         data: data(curve),
         nearest: Nearest::Point,
-        height: 420,
+        size: (Plot::WIDE, 400),
     }
 }
 
@@ -126,7 +126,7 @@ pub(super) fn over_time(breakdown: &Breakdown) -> Plot {
         marks: marks.collect(),
         data: table("from, s", breakdown, &breakdown.time, 0),
         nearest: Nearest::Span,
-        height: 300,
+        size: (Plot::WIDTH, 300),
     }
 }
 
@@ -176,12 +176,22 @@ fn over_keys(title: &str, about: &str, name: &str, breakdown: &Breakdown, groups
         marks: marks.collect(),
         data: table(name, breakdown, groups, 1),
         nearest: Nearest::Column,
-        height: 280,
+        size: (Plot::WIDTH, 280),
     }
 }
 
+/// Beside a line there is no room for more.
 fn shortened(size: &str) -> String {
-    if size == "infinite" { "without end".to_owned() } else { size.replace(" x ", " × ") }
+    if size == "infinite" {
+        return "without end".to_owned();
+    }
+    // Host memory behind the GPUs that have a mark of their own.
+    let (_, more) = size.split_once(" + ").unwrap_or(("", ""));
+    match (more, size.strip_prefix("num_gpu_blocks_override ")) {
+        ("", Some(blocks)) => format!("{blocks} blocks"),
+        ("", None) => size.replace(" x ", " × "),
+        (more, _) => format!("with {more}"),
+    }
 }
 
 fn table(name: &str, breakdown: &Breakdown, groups: &[Group], text_columns: usize) -> Table {

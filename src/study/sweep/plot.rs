@@ -116,7 +116,7 @@ fn over_x(results: &Results, lines: &Lines, position: usize, label: &str) -> Plo
         marks,
         data,
         nearest: Nearest::Point,
-        height: 280,
+        size: (Plot::WIDTH, 280),
     }
 }
 
@@ -184,6 +184,6 @@ pub(super) fn of_front(results: &Results) -> Option<Plot> {
         marks,
         data,
         nearest: Nearest::Point,
-        height: 380,
+        size: (Plot::WIDE, 380),
     })
 }
