@@ -16,7 +16,7 @@ use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{Observer, RequestRecord, StepRecord, StepSpan};
+use crate::simulation::{Observer, ReplicaState, RequestRecord, ServerLoss, StepRecord, StepSpan};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 
@@ -181,6 +181,14 @@ impl Observer for RunReport {
             let written = kv_events.push(replica, at, events, scheduler);
             self.keep_error("kv_events.jsonl", written);
         }
+    }
+
+    fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
+        self.collector.on_replica_state(replica, at, state);
+    }
+
+    fn on_failure(&mut self, loss: &ServerLoss) {
+        self.collector.on_failure(loss);
     }
 
     fn on_reset(&mut self, replica: u32, _at: SimTime, done: bool, num_preempted: u32) {
