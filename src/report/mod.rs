@@ -2,6 +2,7 @@
 
 mod blocks_csv;
 mod collector;
+mod distribution;
 mod error;
 mod fleet;
 pub(crate) mod folder;
@@ -19,16 +20,17 @@ mod parquet;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod percentiles;
-pub(crate) mod plots;
 mod replica_tally;
 mod requests_csv;
 mod run_figures;
 mod run_page;
 mod run_report;
+mod spreads;
 mod summary;
 mod table_column;
 mod terminal;
 mod timeseries;
+mod write_page;
 
 pub use error::ReportError;
 pub use fleet::{FleetInfo, FleetSummary, Imbalance, Spread};
@@ -45,6 +47,7 @@ pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;
 pub(crate) use table_column::{Column, Kind};
 pub use terminal::terminal_table;
+pub(crate) use write_page::write_page;
 
 #[cfg(test)]
 mod tests;
