@@ -9,6 +9,7 @@ mod progress;
 mod run;
 mod sweep;
 mod trace;
+mod trace_events;
 mod validate;
 
 use std::process::ExitCode;

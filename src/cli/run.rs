@@ -8,7 +8,8 @@ use clap::Args;
 
 use super::exit;
 use super::progress::Progress;
-use crate::report::{RunReport, TraceInfo, terminal_table};
+use super::trace_events::TraceEventsArguments;
+use crate::report::{DEFAULT_STEPS, ExploreOptions, RunReport, TraceInfo, terminal_table};
 use crate::scenario::{Scenario, Source};
 use crate::text_file::read_text;
 
@@ -32,6 +33,12 @@ pub(super) struct RunArguments {
     /// The report's folder [default: reports/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    trace_events: TraceEventsArguments,
+    /// Write explorer.html, which plays the engine's steps block by block: those from FROM to before
+    /// TO, counted from 0 [default: the first 400]
+    #[arg(long, value_name = "FROM..TO", num_args = 0..=1, value_parser = parse_steps)]
+    explore: Option<Option<ExploreOptions>>,
     /// Print nothing but errors
     #[arg(long, short)]
     quiet: bool,
@@ -48,11 +55,19 @@ pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
         trace: arguments.trace.clone(),
         skip_bad_rows: arguments.skip_bad_rows,
     })?;
-    let mut simulation = scenario.build()?;
+    let mut simulation =
+        if arguments.explore.is_some() { scenario.build_explored()? } else { scenario.build()? };
     let trace_path = scenario.trace_path()?;
     let target = arguments.out.clone().unwrap_or_else(|| Path::new("reports").join(&scenario.file.name));
     let trace = trace_path.as_deref().map(TraceInfo::of).transpose()?;
     let mut report = RunReport::create(&target, scenario.run_info(&simulation, trace))?;
+    let tiers: Vec<_> = simulation.replica().tier_stats().iter().map(|&(kind, _)| kind).collect();
+    if let Some(options) = arguments.trace_events.options()? {
+        report.trace_events(&options, &tiers)?;
+    }
+    if let Some(options) = &arguments.explore {
+        report.explore(options.clone().unwrap_or_default(), &mut simulation);
+    }
     let mut progress = Progress::new(&scenario.file.name, arguments.quiet);
     loop {
         match simulation.step(&mut report) {
@@ -72,4 +87,18 @@ pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
         writeln!(out, "report: {}", target.display())?;
     }
     Ok(exit::OK)
+}
+
+fn parse_steps(text: &str) -> Result<ExploreOptions, String> {
+    let wrong = || "give steps as FROM..TO, such as 0..200, 500.. or ..100".to_owned();
+    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+    let step = |text: &str, default: u64| {
+        if text.is_empty() { Ok(default) } else { text.parse::<u64>().map_err(|_| wrong()) }
+    };
+    let start = step(from, 0)?;
+    let steps = start..step(to, start.saturating_add(DEFAULT_STEPS))?;
+    if steps.is_empty() {
+        return Err(format!("there is no step from {} to before {}", steps.start, steps.end));
+    }
+    Ok(ExploreOptions { steps })
 }

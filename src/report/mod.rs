@@ -3,6 +3,7 @@
 mod blocks_csv;
 mod collector;
 mod error;
+mod explorer;
 pub(crate) mod folder;
 mod inter_token;
 pub(crate) mod json;
@@ -19,8 +20,10 @@ mod run_report;
 mod summary;
 mod terminal;
 mod timeseries;
+mod trace_events;
 
 pub use error::ReportError;
+pub use explorer::{DEFAULT_STEPS, ExploreOptions};
 pub(crate) use folder::Folder;
 pub(crate) use manifest::MANIFEST;
 pub use manifest::TraceInfo;
@@ -30,6 +33,7 @@ pub use run_figures::RunFigures;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;
 pub use terminal::terminal_table;
+pub use trace_events::{TRACE_EVENTS, TraceEventsOptions};
 
 #[cfg(test)]
 mod tests;

@@ -4,17 +4,21 @@ use std::path::Path;
 
 use super::blocks_csv::BlocksCsv;
 use super::collector::Collector;
+use super::explorer::{ExploreOptions, Recorder};
 use super::folder::Folder;
 use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
 use super::requests_csv::RequestsCsv;
+use super::trace_events::{TraceEvents, TraceEventsOptions, TraceNames};
 use super::{ReportError, RunSummary, plots};
 use crate::engine::connector::{TierKind, TierStats};
-use crate::engine::kv_cache::{BlockEviction, ShortestHit};
+use crate::engine::kv_cache::{BlockEviction, JournalEntry, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{Observer, RequestRecord, StepRecord, StepSpan};
+use crate::simulation::{
+    EngineCall, Observer, RequestRecord, Simulation, StepRecord, StepSpan, TransferRecord,
+};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 
@@ -49,6 +53,8 @@ pub struct RunReport {
     requests: RequestsCsv,
     blocks: BlocksCsv,
     kv_events: Option<KvEventsJsonl>,
+    trace_events: Option<TraceEvents>,
+    explorer: Option<Recorder>,
     /// The first thing that went wrong in a call that can return nothing.
     error: Option<ReportError>,
 }
@@ -69,7 +75,39 @@ impl RunReport {
             .then(|| KvEventsJsonl::create(&open("kv_events.jsonl")))
             .transpose()
             .map_err(ReportError::write("kv_events.jsonl"))?;
-        Ok(Self { collector: Collector::new(&info), info, folder, requests, blocks, kv_events, error: None })
+        Ok(Self {
+            collector: Collector::new(&info),
+            info,
+            folder,
+            requests,
+            blocks,
+            kv_events,
+            trace_events: None,
+            explorer: None,
+            error: None,
+        })
+    }
+
+    /// Writes a trace of events too; `tiers` are those of the run.
+    ///
+    /// # Errors
+    /// Its file cannot be written.
+    pub fn trace_events(
+        &mut self,
+        options: &TraceEventsOptions,
+        tiers: &[TierKind],
+    ) -> Result<(), ReportError> {
+        let names = TraceNames { scenario: &self.info.name, seed: self.info.seed, tiers };
+        self.trace_events = Some(TraceEvents::create(options, &self.folder.file(""), &names)?);
+        Ok(())
+    }
+
+    /// Records a part of the run, whose engine is followed from here on, for the block explorer.
+    pub fn explore(&mut self, options: ExploreOptions, simulation: &mut Simulation) {
+        simulation.follow_engine();
+        let mut recorder = Recorder::new(options);
+        recorder.begin(simulation.replica().scheduler());
+        self.explorer = Some(recorder);
     }
 
     /// Writes what is left and puts the folder in its place.
@@ -91,6 +129,7 @@ impl RunReport {
             .map(KvEventsJsonl::finish)
             .transpose()
             .map_err(ReportError::write("kv_events.jsonl"))?;
+        self.trace_events.map(TraceEvents::finish).transpose()?;
         let summary = self.collector.summary(&self.info, &residencies, tiers, kv_events, workload);
         let series = &self.collector.timeseries;
         let csv_path = self.folder.file("timeseries.csv");
@@ -100,6 +139,9 @@ impl RunReport {
         self.folder.write("kv_usage.svg", &kv_usage)?;
         let manifest =
             Manifest::new(&self.info.name, self.info.seed, &self.info.scenario, self.info.trace.as_ref());
+        if let Some(explorer) = &self.explorer {
+            self.folder.write("explorer.json", &explorer.json(&self.info.name))?;
+        }
         self.folder.write("summary.json", &pretty(&summary))?;
         self.folder.write(MANIFEST, &pretty(&manifest))?;
         self.folder.publish()?;
@@ -121,8 +163,32 @@ fn csv_error(error: csv::Error) -> std::io::Error {
 }
 
 impl Observer for RunReport {
+    fn on_engine_call(
+        &mut self,
+        at: SimTime,
+        call: EngineCall<'_>,
+        journal: &[JournalEntry],
+        scheduler: &Scheduler,
+    ) {
+        if let Some(trace_events) = &mut self.trace_events {
+            trace_events.on_engine_call(at, call, scheduler);
+        }
+        if let Some(explorer) = &mut self.explorer {
+            explorer.on_engine_call(at, call, journal, scheduler);
+        }
+    }
+
+    fn on_transfer(&mut self, transfer: &TransferRecord) {
+        if let Some(trace_events) = &mut self.trace_events {
+            trace_events.on_transfer(transfer);
+        }
+    }
+
     fn on_step(&mut self, step: &StepRecord) {
         self.collector.on_step(step);
+        if let Some(trace_events) = &mut self.trace_events {
+            trace_events.on_step(step, self.info.num_gpu_blocks);
+        }
     }
 
     fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
@@ -131,6 +197,12 @@ impl Observer for RunReport {
 
     fn on_request(&mut self, request: &RequestRecord) {
         self.collector.on_request(request);
+        if let Some(trace_events) = &mut self.trace_events {
+            trace_events.on_request(request);
+        }
+        if let Some(explorer) = &mut self.explorer {
+            explorer.on_request(request, &self.info.tenants);
+        }
         let written = self.requests.push(request, &self.info.tenants).map_err(csv_error);
         self.keep_error("requests.csv", written);
     }

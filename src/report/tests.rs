@@ -18,11 +18,11 @@ use crate::workload::WorkloadNotes;
 use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 
 /// Two prompts that share 512 of 600 tokens.
-const SHARING: &str = r#"{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}
+pub(super) const SHARING: &str = r#"{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}
 {"timestamp": 10, "input_length": 600, "output_length": 1, "hash_ids": [1, 3]}
 "#;
 
-fn config() -> EngineConfig {
+pub(super) fn config() -> EngineConfig {
     EngineConfig {
         async_scheduling: false,
         num_gpu_blocks: 101,
@@ -32,7 +32,7 @@ fn config() -> EngineConfig {
     }
 }
 
-fn info(config: &EngineConfig) -> RunInfo {
+pub(super) fn info(config: &EngineConfig) -> RunInfo {
     RunInfo {
         name: "tiny".into(),
         seed: 7,
@@ -52,7 +52,7 @@ fn info(config: &EngineConfig) -> RunInfo {
 }
 
 /// A step takes 1 ms and 1 us per token.
-fn simulation(config: EngineConfig, rows: &str) -> Simulation {
+pub(super) fn simulation(config: EngineConfig, rows: &str) -> Simulation {
     let input = TraceInput::new(std::io::Cursor::new(rows.to_owned())).unwrap();
     let trace = TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("tiny.jsonl") };
     let workload = Trace::new(input, &trace, None, 1).unwrap();

@@ -154,14 +154,25 @@ impl Scenario {
     /// # Errors
     /// As [`Self::build`].
     pub fn build_sharing(&self, traces: &SharedTraces) -> Result<Simulation, ScenarioError> {
-        let cost = match &self.file.cost {
+        self.build_hashed(self.workload_sharing(traces)?, self.cost(), self.engine.enable_kv_cache_events)
+    }
+
+    /// The same, with the digests of all blocks, for somebody who looks at them.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn build_explored(&self) -> Result<Simulation, ScenarioError> {
+        self.build_hashed(self.workload()?, self.cost(), true)
+    }
+
+    fn cost(&self) -> CostModel {
+        match &self.file.cost {
             Some(CostSection::Constant(constant)) => CostModel::Constant(ConstantCost {
                 step_ns: constant.step_ns,
                 per_token_ns: constant.per_token_ns,
             }),
             Some(CostSection::Profile(_)) | None => self.cost_with(self.profile.clone()),
-        };
-        self.build_with(self.workload_sharing(traces)?, cost)
+        }
     }
 
     /// The cost of the scenario's model with a profile of its GPU.
@@ -179,6 +190,15 @@ impl Scenario {
         workload: Box<dyn Workload>,
         cost: CostModel,
     ) -> Result<Simulation, ScenarioError> {
+        self.build_hashed(workload, cost, self.engine.enable_kv_cache_events)
+    }
+
+    fn build_hashed(
+        &self,
+        workload: Box<dyn Workload>,
+        cost: CostModel,
+        with_digests: bool,
+    ) -> Result<Simulation, ScenarioError> {
         let seed = self.seed();
         let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
         let transfers = self.file.engine.kv_transfer_config.as_ref().map(|config| self.transfers(config));
@@ -186,7 +206,7 @@ impl Scenario {
             .as_ref()
             .map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
         let is_hashed = self.engine.enable_prefix_caching || connector.is_some();
-        let hasher = is_hashed.then(|| self.hasher(hash_block_size));
+        let hasher = is_hashed.then(|| self.hasher(hash_block_size, with_digests));
         let scheduler = Scheduler::new(self.engine.clone(), hasher, connector)
             .map_err(|error| self.typed.wrong_as(&format!("engine.{}", error.field), &error.to_string()))?;
         let drafts = self
@@ -205,10 +225,10 @@ impl Scenario {
         Ok(Simulation::new(workload, replica, actions.collect()))
     }
 
-    /// Digests only where somebody sees them: in KV events.
-    fn hasher(&self, hash_block_size: u32) -> RequestBlockHasher {
+    /// Digests only where somebody sees them: in KV events, and in the block explorer.
+    fn hasher(&self, hash_block_size: u32, with_digests: bool) -> RequestBlockHasher {
         let lookahead = self.engine.num_hash_lookahead_tokens();
-        if !self.engine.enable_kv_cache_events {
+        if !with_digests {
             return RequestBlockHasher::identity(hash_block_size, lookahead);
         }
         let algo = self.engine.prefix_caching_hash_algo;

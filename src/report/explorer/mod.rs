@@ -1,0 +1,27 @@
+//! The block explorer: a part of a run, step by step and block by block, as the engine's journal and
+//! state tell it, in a page that plays it.
+
+mod hashes;
+mod recorder;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+pub(super) use recorder::Recorder;
+
+/// Steps that are recorded where nobody says how many.
+pub const DEFAULT_STEPS: u64 = 400;
+
+/// Which steps of a run to record, counted from 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExploreOptions {
+    pub steps: Range<u64>,
+}
+
+impl Default for ExploreOptions {
+    fn default() -> Self {
+        Self { steps: 0..DEFAULT_STEPS }
+    }
+}

@@ -1,0 +1,168 @@
+//! The lives of requests: an async slice for each, and its phases inside.
+
+use std::io::Write;
+
+use rustc_hash::FxHashMap;
+
+use super::queue::EventQueue;
+use crate::engine::scheduler::{EngineCoreOutputs, ScheduledKind, SchedulerOutput};
+use crate::simulation::RequestRecord;
+use crate::units::SimTime;
+
+const REQUEST: &str = "request";
+const NO_ARGS: &str = "{}";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Queued,
+    Prefill,
+    Decode,
+    /// Waits to be admitted again.
+    Preempted,
+}
+
+impl Phase {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Preempted => "preempted",
+        }
+    }
+}
+
+struct Life {
+    arrival: SimTime,
+    num_prompt_tokens: u32,
+    phase: Phase,
+    phase_began: SimTime,
+}
+
+/// The requests in the engine. Calls without a queue come before the window: then nothing is written,
+/// and [`Self::open`] catches up.
+#[derive(Default)]
+pub(super) struct Lifelines {
+    lives: FxHashMap<u64, Life>,
+}
+
+impl Lifelines {
+    /// Begins the slices of those who are there already, at their true times.
+    pub fn open(&mut self, queue: &mut EventQueue<impl Write>) {
+        for (id, life) in self.in_order() {
+            begin(id, life, queue);
+        }
+    }
+
+    /// Ends the slices of those who are still there.
+    pub fn close(&mut self, queue: &mut EventQueue<impl Write>, at: SimTime) {
+        let last = self.lives.values().map(|life| life.phase_began).max().unwrap_or_default();
+        // A window without an end closes when the last of them has begun.
+        let at = if at == SimTime::MAX { last } else { at };
+        for (id, life) in self.in_order() {
+            queue.lifeline(at, 'e', id, life.phase.name(), NO_ARGS);
+            queue.lifeline(at, 'e', id, REQUEST, "{\"finished\":false}");
+        }
+        self.lives.clear();
+    }
+
+    fn in_order(&self) -> Vec<(u64, &Life)> {
+        let mut lives: Vec<_> = self.lives.iter().map(|(&id, life)| (id, life)).collect();
+        lives.sort_unstable_by_key(|&(id, _)| id);
+        lives
+    }
+
+    pub fn arrive(
+        &mut self,
+        at: SimTime,
+        id: u64,
+        num_prompt_tokens: u32,
+        queue: Option<&mut EventQueue<impl Write>>,
+    ) {
+        let life = Life { arrival: at, num_prompt_tokens, phase: Phase::Queued, phase_began: at };
+        if let Some(queue) = queue {
+            begin(id, &life, queue);
+        }
+        self.lives.insert(id, life);
+    }
+
+    pub fn schedule(
+        &mut self,
+        at: SimTime,
+        output: &SchedulerOutput,
+        mut queue: Option<&mut EventQueue<impl Write>>,
+    ) {
+        self.preempt(at, &output.preempted, queue.as_deref_mut());
+        for entry in output.scheduled.iter().filter(|entry| entry.kind != ScheduledKind::Running) {
+            self.enter(at, entry.id, Phase::Prefill, queue.as_deref_mut());
+        }
+    }
+
+    pub fn preempt(&mut self, at: SimTime, ids: &[u64], mut queue: Option<&mut EventQueue<impl Write>>) {
+        for &id in ids {
+            if let Some(queue) = queue.as_deref_mut() {
+                queue.instant(at, super::HOST, "t", "preempt", format_args!("{{\"request\":{id}}}"));
+            }
+            self.enter(at, id, Phase::Preempted, queue.as_deref_mut());
+        }
+    }
+
+    pub fn update(
+        &mut self,
+        at: SimTime,
+        outputs: &EngineCoreOutputs,
+        mut queue: Option<&mut EventQueue<impl Write>>,
+    ) {
+        for output in outputs.outputs.iter().filter(|output| !outputs.tokens(output).is_empty()) {
+            // They come with the first output.
+            if output.prefill_stats.is_some()
+                && let Some(queue) = queue.as_deref_mut()
+            {
+                queue.lifeline(at, 'n', output.id, "first token", NO_ARGS);
+            }
+            let is_prefilling = self.lives.get(&output.id).is_some_and(|life| life.phase == Phase::Prefill);
+            if is_prefilling && output.finish_reason.is_none() {
+                self.enter(at, output.id, Phase::Decode, queue.as_deref_mut());
+            }
+        }
+    }
+
+    pub fn finish(&mut self, request: &RequestRecord, queue: Option<&mut EventQueue<impl Write>>) {
+        let Some(life) = self.lives.remove(&request.index) else { return };
+        let Some(queue) = queue else { return };
+        let id = request.index;
+        let finish = format!("{:?}", request.finish_reason).to_lowercase();
+        queue.lifeline(request.finished, 'e', id, life.phase.name(), NO_ARGS);
+        queue.lifeline(
+            request.finished,
+            'e',
+            id,
+            REQUEST,
+            format_args!(
+                "{{\"finished\":\"{finish}\",\"output_tokens\":{},\"local_cached_tokens\":{},\
+                 \"external_cached_tokens\":{},\"preemptions\":{},\"turn\":{}}}",
+                request.num_output_tokens,
+                request.num_local_cached_tokens,
+                request.num_external_cached_tokens,
+                request.num_preemptions,
+                request.turn,
+            ),
+        );
+    }
+
+    /// Ends the phase that a request is in, and begins another.
+    fn enter(&mut self, at: SimTime, id: u64, phase: Phase, queue: Option<&mut EventQueue<impl Write>>) {
+        let Some(life) = self.lives.get_mut(&id) else { return };
+        if let Some(queue) = queue {
+            queue.lifeline(at, 'e', id, life.phase.name(), NO_ARGS);
+            queue.lifeline(at, 'b', id, phase.name(), NO_ARGS);
+        }
+        (life.phase, life.phase_began) = (phase, at);
+    }
+}
+
+fn begin(id: u64, life: &Life, queue: &mut EventQueue<impl Write>) {
+    let args = format_args!("{{\"request\":{id},\"prompt_tokens\":{}}}", life.num_prompt_tokens);
+    queue.lifeline(life.arrival, 'b', id, REQUEST, args);
+    queue.lifeline(life.phase_began, 'b', id, life.phase.name(), NO_ARGS);
+}

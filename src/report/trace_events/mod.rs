@@ -1,0 +1,284 @@
+//! What a run did, as Perfetto (ui.perfetto.dev) and chrome://tracing show it: JSON of the Trace Event
+//! Format, with a process for each replica.
+//!
+//! Events are written while the simulation runs, in the order of their times. What is kept is the
+//! requests in the engine, and events that begin after the present: steps in flight and copies that
+//! wait for their link.
+
+mod file;
+mod lifeline;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use file::TraceFile;
+use lifeline::Lifelines;
+use queue::EventQueue;
+
+use super::ReportError;
+use super::json::{number, string};
+use crate::engine::connector::{Direction, TierKind};
+use crate::engine::scheduler::{Scheduler, SchedulerOutput};
+use crate::simulation::{EngineCall, RequestRecord, StepRecord, TransferRecord};
+use crate::units::SimTime;
+
+/// The name where none is given, in the report's folder.
+pub const TRACE_EVENTS: &str = "trace_events.json.gz";
+
+const HOST: u32 = 1;
+const GPU: u32 = 2;
+/// Loads of the first tier; its stores come next, and then those of the next tier.
+const FIRST_TIER: u32 = 3;
+
+/// What to write, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceEventsOptions {
+    /// `None` is [`TRACE_EVENTS`] in the report's folder. `.gz` at the end of the name compresses it.
+    pub path: Option<PathBuf>,
+    /// What overlaps this part of the run is written.
+    pub window: Range<SimTime>,
+}
+
+/// Names for the head of the file.
+pub(super) struct TraceNames<'a> {
+    pub scenario: &'a str,
+    pub seed: u64,
+    pub tiers: &'a [TierKind],
+}
+
+pub(super) struct TraceEvents {
+    queue: EventQueue<TraceFile>,
+    window: Range<SimTime>,
+    lifelines: Lifelines,
+    /// Of the requests that were admitted.
+    queried_tokens: u64,
+    hit_tokens: u64,
+    counted: [Option<u64>; COUNTERS.len()],
+    is_open: bool,
+    is_over: bool,
+}
+
+/// Each is a track, so that its height is its own.
+const COUNTERS: [&str; 5] =
+    ["running", "waiting", "KV blocks in use", "prefix cache queries", "prefix cache hits"];
+
+impl TraceEvents {
+    /// Begins the file beside `path`, or in the folder that is being made at `folder`.
+    pub fn create(
+        options: &TraceEventsOptions,
+        folder: &Path,
+        names: &TraceNames<'_>,
+    ) -> Result<Self, ReportError> {
+        let file = match &options.path {
+            Some(path) => TraceFile::beside(path)?,
+            None => TraceFile::inside(&folder.join(TRACE_EVENTS))?,
+        };
+        let mut queue = EventQueue::new(file);
+        let mut head = String::from("{\"displayTimeUnit\":\"ns\",\"otherData\":{\"scenario\":");
+        string(&mut head, names.scenario);
+        let _ = write!(
+            head,
+            ",\"seed\":\"{}\",\"simulator\":\"kvsim {}\"}},\"traceEvents\":[",
+            names.seed,
+            env!("CARGO_PKG_VERSION")
+        );
+        queue.begin(&head);
+        name_process(&mut queue, 0, names.tiers);
+        Ok(Self {
+            queue,
+            window: options.window.clone(),
+            lifelines: Lifelines::default(),
+            queried_tokens: 0,
+            hit_tokens: 0,
+            counted: [None; COUNTERS.len()],
+            is_open: false,
+            is_over: false,
+        })
+    }
+
+    /// Ends the file and puts it in its place.
+    pub fn finish(mut self) -> Result<(), ReportError> {
+        self.close();
+        let path = self.queue.out().path().to_owned();
+        self.queue.finish().map_err(ReportError::write(path))?.publish()
+    }
+
+    /// The clock has come to `now`, and everything before is known.
+    fn advance(&mut self, now: SimTime) {
+        if self.is_over || now < self.window.start {
+            return;
+        }
+        if !self.is_open {
+            self.is_open = true;
+            self.lifelines.open(&mut self.queue);
+        }
+        if now >= self.window.end {
+            self.close();
+            return;
+        }
+        self.queue.flush(now);
+    }
+
+    fn close(&mut self) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        if self.is_open {
+            self.lifelines.close(&mut self.queue, self.window.end);
+        }
+        self.queue.flush(SimTime::MAX);
+    }
+
+    fn is_in_window(&self, started_at: SimTime, finished_at: SimTime) -> bool {
+        !self.is_over && finished_at >= self.window.start && started_at < self.window.end
+    }
+
+    pub fn on_engine_call(&mut self, at: SimTime, call: EngineCall<'_>, scheduler: &Scheduler) {
+        self.advance(at);
+        if self.is_over {
+            return;
+        }
+        let queue = self.is_open.then_some(&mut self.queue);
+        match call {
+            EngineCall::AddRequest { slot, id } => {
+                let num_prompt_tokens =
+                    scheduler.request(slot, id).map_or(0, |request| request.num_prompt_tokens);
+                self.lifelines.arrive(at, id, num_prompt_tokens, queue);
+            }
+            EngineCall::Schedule { record, output } => {
+                self.lifelines.schedule(at, output, queue);
+                self.schedule(record, output);
+            }
+            EngineCall::UpdateFromOutput { outputs, .. } => self.lifelines.update(at, outputs, queue),
+            // The request's record follows.
+            EngineCall::Abort { .. } => {}
+            EngineCall::ResetPrefixCache { done, preempted } => {
+                self.lifelines.preempt(at, preempted, queue);
+                if self.is_open {
+                    let args = format_args!("{{\"done\":{done},\"preempted\":{}}}", preempted.len());
+                    self.queue.instant(at, HOST, "p", "reset prefix cache", args);
+                }
+            }
+        }
+    }
+
+    /// A step's slices: the host plans it, the GPU executes it, and an arrow from one to the other.
+    fn schedule(&mut self, record: &StepRecord, output: &SchedulerOutput) {
+        let (at, started_at) = (record.scheduled_at, record.started_at);
+        let num_tokens = output.total_num_scheduled_tokens;
+        if num_tokens == 0 || !self.is_in_window(at, started_at + SimTime(record.gpu_ns)) {
+            return;
+        }
+        let step = record.index;
+        let (prefill, decode) = (record.num_prefill_tokens, record.num_decode_tokens);
+        let queue = &mut self.queue;
+        queue.slice(
+            at,
+            record.host_ns,
+            HOST,
+            "schedule",
+            format_args!(
+                "{{\"step\":{step},\"tokens\":{num_tokens},\"requests\":{},\"preempted\":{}}}",
+                record.num_scheduled_requests, record.num_preempted
+            ),
+        );
+        let kind = match (prefill, decode) {
+            (0, _) => "execute decode",
+            (_, 0) => "execute prefill",
+            _ => "execute prefill and decode",
+        };
+        queue.flow(at, HOST, step, 's');
+        queue.slice(
+            started_at,
+            record.gpu_ns,
+            GPU,
+            kind,
+            format_args!(
+                "{{\"step\":{step},\"tokens\":{num_tokens},\"requests\":{},\"prefill_tokens\":{prefill},\
+                 \"decode_tokens\":{decode},\"gpu_ns\":{}}}",
+                record.num_scheduled_requests, record.gpu_ns
+            ),
+        );
+        queue.flow(started_at, GPU, step, 'f');
+    }
+
+    pub fn on_step(&mut self, step: &StepRecord, num_gpu_blocks: u32) {
+        self.queried_tokens += step.prefix_cache.queries;
+        self.hit_tokens += step.prefix_cache.hits;
+        if !self.is_open || self.is_over {
+            return;
+        }
+        // The null block is never in use.
+        let used_blocks = num_gpu_blocks - 1 - step.num_free_blocks;
+        let values = [
+            step.num_running.into(),
+            step.num_waiting.into(),
+            used_blocks.into(),
+            self.queried_tokens,
+            self.hit_tokens,
+        ];
+        for ((name, value), counted) in COUNTERS.iter().zip(values).zip(&mut self.counted) {
+            if *counted != Some(value) {
+                *counted = Some(value);
+                self.queue.counter(step.finished_at, name, value);
+            }
+        }
+    }
+
+    pub fn on_request(&mut self, request: &RequestRecord) {
+        if !self.is_over {
+            let queue = self.is_open.then_some(&mut self.queue);
+            self.lifelines.finish(request, queue);
+        }
+    }
+
+    pub fn on_transfer(&mut self, transfer: &TransferRecord) {
+        let TransferRecord { started_at, finished_at, .. } = *transfer;
+        if !self.is_in_window(started_at, finished_at) {
+            return;
+        }
+        let (offset, name) = match transfer.direction {
+            Direction::Read => (0, "load"),
+            Direction::Write => (1, "store"),
+        };
+        let track = FIRST_TIER + 2 * transfer.tier as u32 + offset;
+        let mut args = String::new();
+        let _ = write!(args, "{{\"blocks\":{},\"bytes\":{}", transfer.num_blocks, transfer.bytes);
+        if let Some(request) = transfer.request {
+            let _ = write!(args, ",\"request\":{request}");
+        }
+        args.push('}');
+        self.queue.slice(started_at, finished_at.since(started_at).as_ns(), track, name, args);
+    }
+}
+
+/// Names of a replica's process and of its tracks, in the order in which they are shown.
+fn name_process(queue: &mut EventQueue<TraceFile>, replica: u32, tiers: &[TierKind]) {
+    let mut name = |what: &str, tid: Option<u32>, key: &str, value: &dyn Fn(&mut String)| {
+        let mut args = format!("{{\"{key}\":");
+        value(&mut args);
+        args.push('}');
+        queue.metadata(what, tid, &args);
+    };
+    name("process_name", None, "name", &|out| string(out, &format!("replica {replica}")));
+    name("process_sort_index", None, "sort_index", &|out| number(out, replica));
+    let mut track = |tid: u32, title: &str| {
+        name("thread_name", Some(tid), "name", &|out| string(out, title));
+        name("thread_sort_index", Some(tid), "sort_index", &|out| number(out, tid));
+    };
+    track(HOST, "host: schedule");
+    track(GPU, "GPU: execute");
+    for (tid, kind) in (FIRST_TIER..).step_by(2).zip(tiers) {
+        let tier = match kind {
+            TierKind::Host => "host memory",
+            TierKind::Disk => "disk",
+            TierKind::Remote => "remote",
+        };
+        track(tid, &format!("{tier}: load"));
+        track(tid + 1, &format!("{tier}: store"));
+    }
+}
