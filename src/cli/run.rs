@@ -1,15 +1,16 @@
 //! `kvsim run`: simulates a scenario and writes its report.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::exit;
-use super::progress::Progress;
+use super::console::{Console, Finished};
+use super::diagnostic::InFile;
+use super::explore::ExploreArguments;
+use super::progress::Unit;
 use super::trace_events::TraceEventsArguments;
-use crate::report::{DEFAULT_STEPS, ExploreOptions, RunReport, TraceInfo, terminal_table};
+use crate::report::{RunReport, TraceInfo, terminal_table};
 use crate::scenario::{Scenario, Source};
 use crate::text_file::read_text;
 
@@ -34,17 +35,15 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
+    explore: ExploreArguments,
+    #[command(flatten)]
     trace_events: TraceEventsArguments,
-    /// Write explorer.html, which plays the engine's steps block by block: those from FROM to before
-    /// TO, counted from 0 [default: the first 400]
-    #[arg(long, value_name = "FROM..TO", num_args = 0..=1, value_parser = parse_steps)]
-    explore: Option<Option<ExploreOptions>>,
-    /// Print nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
 }
 
-pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
+/// An event takes less than a microsecond, and the bar looks at the clock.
+const EVENTS_BETWEEN_LOOKS: u32 = 1_000;
+
+pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let path = &arguments.scenario;
     let text = read_text(path)?;
     let scenario = Scenario::load(Source {
@@ -55,50 +54,45 @@ pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
         trace: arguments.trace.clone(),
         skip_bad_rows: arguments.skip_bad_rows,
     })?;
-    let mut simulation =
-        if arguments.explore.is_some() { scenario.build_explored()? } else { scenario.build()? };
+    let explore = arguments.explore.options();
+    let mut simulation = if explore.is_some() { scenario.build_explored()? } else { scenario.build()? };
     let trace_path = scenario.trace_path()?;
     let target = arguments.out.clone().unwrap_or_else(|| Path::new("reports").join(&scenario.file.name));
     let trace = trace_path.as_deref().map(TraceInfo::of).transpose()?;
     let mut report = RunReport::create(&target, scenario.run_info(&simulation, trace))?;
-    let tiers: Vec<_> = simulation.replica().tier_stats().iter().map(|&(kind, _)| kind).collect();
     if let Some(options) = arguments.trace_events.options()? {
+        let tiers: Vec<_> = simulation.replica().tier_stats().iter().map(|&(kind, _)| kind).collect();
         report.trace_events(&options, &tiers)?;
     }
-    if let Some(options) = &arguments.explore {
-        report.explore(options.clone().unwrap_or_default(), &mut simulation);
+    if let Some(options) = explore {
+        report.explore(options, &mut simulation);
     }
-    let mut progress = Progress::new(&scenario.file.name, arguments.quiet);
+    let mut bar = console.bar(&scenario.file.name, Unit::SimulatedSeconds, None);
+    let mut events = 0;
     loop {
         match simulation.step(&mut report) {
-            Ok(true) => progress.event(&simulation),
+            Ok(true) => {
+                events += 1;
+                if events == EVENTS_BETWEEN_LOOKS {
+                    events = 0;
+                    bar.set(simulation.now().as_secs_f64(), simulation.progress());
+                }
+            }
             Ok(false) => break,
             Err(error) => {
-                progress.finish();
-                return Err(error.in_trace(trace_path.as_deref().map(Path::display)).into());
+                return Err(match &trace_path {
+                    Some(path) => {
+                        let text = error.in_trace(Some(path.display()));
+                        InFile::with_text(path, text, error).into()
+                    }
+                    None => error.into(),
+                });
             }
         }
     }
-    progress.finish();
+    drop(bar);
     let summary = report.finish(&simulation.replica().tier_stats(), simulation.workload_notes())?;
-    if !arguments.quiet {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", terminal_table(&summary))?;
-        writeln!(out, "report: {}", target.display())?;
-    }
-    Ok(exit::OK)
-}
-
-fn parse_steps(text: &str) -> Result<ExploreOptions, String> {
-    let wrong = || "give steps as FROM..TO, such as 0..200, 500.. or ..100".to_owned();
-    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
-    let step = |text: &str, default: u64| {
-        if text.is_empty() { Ok(default) } else { text.parse::<u64>().map_err(|_| wrong()) }
-    };
-    let start = step(from, 0)?;
-    let steps = start..step(to, start.saturating_add(DEFAULT_STEPS))?;
-    if steps.is_empty() {
-        return Err(format!("there is no step from {} to before {}", steps.start, steps.end));
-    }
-    Ok(ExploreOptions { steps })
+    console.say(terminal_table(&summary))?;
+    console.written("report", &target)?;
+    Ok(Finished::new(&summary))
 }
