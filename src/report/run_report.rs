@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::blocks_csv::BlocksCsv;
 use super::collector::Collector;
-use super::explorer::{ExploreOptions, Recorder};
+use super::explorer::{ExploreOptions, Recorder, explorer_page};
 use super::folder::Folder;
 use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
@@ -143,7 +143,7 @@ impl RunReport {
         let manifest =
             Manifest::new(&self.info.name, self.info.seed, &self.info.scenario, self.info.trace.as_ref());
         if let Some(explorer) = &self.explorer {
-            self.folder.write("explorer.json", &explorer.json(&self.info.name))?;
+            self.folder.write("explorer.html", &explorer_page(explorer, &self.info))?;
         }
         self.folder.write("summary.json", &pretty(&summary))?;
         self.folder.write(MANIFEST, &pretty(&manifest))?;

@@ -2,6 +2,7 @@
 //! state tell it, in a page that plays it.
 
 mod hashes;
+mod page;
 mod recorder;
 mod requests;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod tests;
 
 use std::ops::Range;
 
+pub(super) use page::explorer_page;
 pub(super) use recorder::Recorder;
 
 /// Steps that are recorded where nobody says how many.

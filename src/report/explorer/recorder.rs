@@ -101,6 +101,10 @@ impl Recorder {
         }
     }
 
+    pub fn first_step(&self) -> u64 {
+        self.options.steps.start
+    }
+
     pub fn num_steps(&self) -> u64 {
         self.num_steps
     }

@@ -92,9 +92,13 @@ impl<W: Write> EventQueue<W> {
     }
 
     /// A part of a request's life: `phase` is b at its begin, e at its end, n for an instant.
+    /// The id is local to the process, so that viewers show it there.
     pub fn lifeline(&mut self, at: SimTime, phase: char, request: u64, name: &str, args: impl Display) {
         self.push(at, phase, name, |out| {
-            let _ = write!(out, ",\"tid\":0,\"cat\":\"request\",\"id\":{request},\"args\":{args}");
+            let _ = write!(
+                out,
+                ",\"tid\":0,\"cat\":\"request\",\"id2\":{{\"local\":\"0x{request:x}\"}},\"args\":{args}"
+            );
         });
     }
 
