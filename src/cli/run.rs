@@ -46,7 +46,7 @@ const EVENTS_BETWEEN_LOOKS: u32 = 1_000;
 pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let path = &arguments.scenario;
     let text = read_text(path)?;
-    let scenario = Scenario::load(Source {
+    let mut scenario = Scenario::load(Source {
         path: path.clone(),
         text,
         overrides: arguments.overrides.clone(),
@@ -54,14 +54,17 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
         trace: arguments.trace.clone(),
         skip_bad_rows: arguments.skip_bad_rows,
     })?;
-    let explore = arguments.explore.options();
-    let mut simulation = if explore.is_some() { scenario.build_explored()? } else { scenario.build()? };
+    let explore = arguments.explore.options(scenario.num_replicas())?;
+    if explore.is_some() {
+        scenario.hash_digests();
+    }
+    let mut simulation = scenario.build()?;
     let trace_path = scenario.trace_path()?;
     let target = arguments.out.clone().unwrap_or_else(|| Path::new("reports").join(&scenario.file.name));
     let trace = trace_path.as_deref().map(TraceInfo::of).transpose()?;
     let mut report = RunReport::create(&target, scenario.run_info(&simulation, trace))?;
     if let Some(options) = arguments.trace_events.options()? {
-        let tiers: Vec<_> = simulation.replica().tier_stats().iter().map(|&(kind, _)| kind).collect();
+        let tiers: Vec<_> = simulation.tier_stats().iter().map(|&(kind, _)| kind).collect();
         report.trace_events(&options, &tiers)?;
     }
     if let Some(options) = explore {
@@ -91,7 +94,7 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
         }
     }
     drop(bar);
-    let summary = report.finish(&simulation.replica().tier_stats(), simulation.workload_notes())?;
+    let summary = report.finish(&simulation.tier_stats(), simulation.workload_notes())?;
     console.say(terminal_table(&summary))?;
     console.written("report", &target)?;
     Ok(Finished::new(&summary))

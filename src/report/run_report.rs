@@ -4,8 +4,10 @@ use std::path::Path;
 
 use super::blocks_csv::BlocksCsv;
 use super::collector::Collector;
-use super::explorer::{ExploreOptions, Recorder, explorer_page};
+use super::explorer::{ExploreOptions, Recorder};
+use super::fleet::FleetInfo;
 use super::folder::Folder;
+use super::followers::Followers;
 use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
@@ -34,6 +36,7 @@ pub struct RunInfo {
     pub model: String,
     pub gpu: String,
     pub tensor_parallel_size: u32,
+    /// Of the scenario's own kind of replica.
     pub num_gpu_blocks: u32,
     pub block_size_tokens: u32,
     pub enable_prefix_caching: bool,
@@ -43,6 +46,23 @@ pub struct RunInfo {
     /// KV events are on and are written.
     pub kv_events: bool,
     pub tenants: Vec<String>,
+    /// With several replicas.
+    pub fleet: Option<FleetInfo>,
+}
+
+impl RunInfo {
+    /// Of each replica, without its null block.
+    pub(super) fn usable_blocks(&self) -> Vec<u32> {
+        match &self.fleet {
+            Some(fleet) => fleet.replicas.iter().map(|replica| replica.num_gpu_blocks - 1).collect(),
+            None => vec![self.num_gpu_blocks - 1],
+        }
+    }
+
+    /// Of all replicas.
+    pub(super) fn num_gpu_blocks(&self) -> u32 {
+        self.usable_blocks().iter().map(|blocks| blocks + 1).sum()
+    }
 }
 
 /// An [`Observer`] that writes `requests.csv` and `blocks.csv` while the simulation runs, and the
@@ -54,8 +74,7 @@ pub struct RunReport {
     requests: RequestsCsv,
     blocks: BlocksCsv,
     kv_events: Option<KvEventsJsonl>,
-    trace_events: Option<TraceEvents>,
-    explorer: Option<Recorder>,
+    followers: Followers,
     /// The first thing that went wrong in a call that can return nothing.
     error: Option<ReportError>,
 }
@@ -68,12 +87,14 @@ impl RunReport {
     pub fn create(target: &Path, info: RunInfo) -> Result<Self, ReportError> {
         let folder = Folder::create(target)?;
         let open = |name: &str| folder.file(name);
-        let requests =
-            RequestsCsv::create(&open("requests.csv")).map_err(ReportError::write("requests.csv"))?;
-        let blocks = BlocksCsv::create(&open("blocks.csv")).map_err(ReportError::write("blocks.csv"))?;
+        let is_fleet = info.fleet.is_some();
+        let requests = RequestsCsv::create(&open("requests.csv"), is_fleet)
+            .map_err(ReportError::write("requests.csv"))?;
+        let blocks =
+            BlocksCsv::create(&open("blocks.csv"), is_fleet).map_err(ReportError::write("blocks.csv"))?;
         let kv_events = info
             .kv_events
-            .then(|| KvEventsJsonl::create(&open("kv_events.jsonl")))
+            .then(|| KvEventsJsonl::create(&open("kv_events.jsonl"), is_fleet))
             .transpose()
             .map_err(ReportError::write("kv_events.jsonl"))?;
         Ok(Self {
@@ -83,8 +104,7 @@ impl RunReport {
             requests,
             blocks,
             kv_events,
-            trace_events: None,
-            explorer: None,
+            followers: Followers::default(),
             error: None,
         })
     }
@@ -98,17 +118,24 @@ impl RunReport {
         options: &TraceEventsOptions,
         tiers: &[TierKind],
     ) -> Result<(), ReportError> {
-        let names = TraceNames { scenario: &self.info.name, seed: self.info.seed, tiers };
-        self.trace_events = Some(TraceEvents::create(options, &self.folder.file(""), &names)?);
+        let names = TraceNames {
+            scenario: &self.info.name,
+            seed: self.info.seed,
+            tiers,
+            usable_blocks: self.info.usable_blocks(),
+        };
+        let trace_events = TraceEvents::create(options, &self.folder.file(""), &names)?;
+        self.followers.trace_events = Some(trace_events);
         Ok(())
     }
 
-    /// Records a part of the run, whose engine is followed from here on, for the block explorer.
+    /// Records a part of what one replica does, whose engine is followed from here on, for the block
+    /// explorer. Nothing is recorded of a replica that there is not.
     pub fn explore(&mut self, options: ExploreOptions, simulation: &mut Simulation) {
         simulation.follow_engine();
-        let mut recorder = Recorder::new(options);
-        recorder.begin(simulation.replica().scheduler());
-        self.explorer = Some(recorder);
+        if let Some(replica) = simulation.replicas().nth(options.replica as usize) {
+            self.followers.explorer = Some(Recorder::new(options, replica.scheduler()));
+        }
     }
 
     /// Writes what is left and puts the folder in its place.
@@ -130,23 +157,24 @@ impl RunReport {
             .map(KvEventsJsonl::finish)
             .transpose()
             .map_err(ReportError::write("kv_events.jsonl"))?;
-        self.trace_events.map(TraceEvents::finish).transpose()?;
         let summary = self.collector.summary(&self.info, &residencies, tiers, kv_events, workload);
         let series = &self.collector.timeseries;
         let csv_path = self.folder.file("timeseries.csv");
         series.write(&csv_path).map_err(|error| ReportError::write(&csv_path)(csv_error(error)))?;
         self.folder.write("hit_rate.svg", &plots::hit_rate(&self.info.name, series)?)?;
-        let kv_usage = plots::kv_usage(&self.info.name, series, self.info.num_gpu_blocks)?;
+        let kv_usage = plots::kv_usage(&self.info.name, series, &self.info.usable_blocks())?;
         self.folder.write("kv_usage.svg", &kv_usage)?;
+        if let Some(fleet) = &summary.fleet {
+            let path = self.folder.file("replicas.csv");
+            fleet.write(&path).map_err(|error| ReportError::write(&path)(csv_error(error)))?;
+        }
         let view = RunView { info: &self.info, summary: &summary, series: &series.coarser() };
         self.folder.write("report.html", &run_page(&view))?;
         let manifest =
             Manifest::new(&self.info.name, self.info.seed, &self.info.scenario, self.info.trace.as_ref());
-        if let Some(explorer) = &self.explorer {
-            self.folder.write("explorer.html", &explorer_page(explorer, &self.info))?;
-        }
         self.folder.write("summary.json", &pretty(&summary))?;
         self.folder.write(MANIFEST, &pretty(&manifest))?;
+        self.followers.finish(&self.folder, &self.info)?;
         self.folder.publish()?;
         Ok(summary)
     }
@@ -168,30 +196,22 @@ fn csv_error(error: csv::Error) -> std::io::Error {
 impl Observer for RunReport {
     fn on_engine_call(
         &mut self,
+        replica: u32,
         at: SimTime,
         call: EngineCall<'_>,
         journal: &[JournalEntry],
         scheduler: &Scheduler,
     ) {
-        if let Some(trace_events) = &mut self.trace_events {
-            trace_events.on_engine_call(at, call, scheduler);
-        }
-        if let Some(explorer) = &mut self.explorer {
-            explorer.on_engine_call(at, call, journal, scheduler);
-        }
+        self.followers.on_engine_call(replica, at, call, journal, scheduler);
     }
 
-    fn on_transfer(&mut self, transfer: &TransferRecord) {
-        if let Some(trace_events) = &mut self.trace_events {
-            trace_events.on_transfer(transfer);
-        }
+    fn on_transfer(&mut self, replica: u32, transfer: &TransferRecord) {
+        self.followers.on_transfer(replica, transfer);
     }
 
     fn on_step(&mut self, step: &StepRecord) {
         self.collector.on_step(step);
-        if let Some(trace_events) = &mut self.trace_events {
-            trace_events.on_step(step, self.info.num_gpu_blocks);
-        }
+        self.followers.on_step(step);
     }
 
     fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
@@ -200,33 +220,28 @@ impl Observer for RunReport {
 
     fn on_request(&mut self, request: &RequestRecord) {
         self.collector.on_request(request);
-        if let Some(trace_events) = &mut self.trace_events {
-            trace_events.on_request(request);
-        }
-        if let Some(explorer) = &mut self.explorer {
-            explorer.on_request(request, &self.info.tenants);
-        }
+        self.followers.on_request(request, &self.info.tenants);
         let written = self.requests.push(request, &self.info.tenants).map_err(csv_error);
         self.keep_error("requests.csv", written);
     }
 
-    fn on_evictions(&mut self, evictions: &[BlockEviction]) {
-        self.collector.on_evictions(evictions);
-        self.blocks.push(evictions);
+    fn on_evictions(&mut self, replica: u32, evictions: &[BlockEviction]) {
+        self.collector.on_evictions(replica, evictions);
+        self.blocks.push(replica, evictions);
     }
 
-    fn on_reuse_gaps(&mut self, gaps_ns: &[u64]) {
+    fn on_reuse_gaps(&mut self, _replica: u32, gaps_ns: &[u64]) {
         self.collector.on_reuse_gaps(gaps_ns);
     }
 
-    fn on_kv_events(&mut self, at: SimTime, events: &[KvCacheEvent], scheduler: &Scheduler) {
+    fn on_kv_events(&mut self, replica: u32, at: SimTime, events: &[KvCacheEvent], scheduler: &Scheduler) {
         if let Some(kv_events) = &mut self.kv_events {
-            let written = kv_events.push(at, events, scheduler);
+            let written = kv_events.push(replica, at, events, scheduler);
             self.keep_error("kv_events.jsonl", written);
         }
     }
 
-    fn on_reset(&mut self, _at: SimTime, done: bool, num_preempted: u32) {
-        self.collector.on_reset(done, num_preempted);
+    fn on_reset(&mut self, replica: u32, _at: SimTime, done: bool, num_preempted: u32) {
+        self.collector.on_reset(replica, done, num_preempted);
     }
 }

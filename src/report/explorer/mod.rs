@@ -16,14 +16,11 @@ pub(super) use recorder::Recorder;
 /// Steps that are recorded where nobody says how many.
 pub const DEFAULT_STEPS: u64 = 400;
 
-/// Which steps of a run to record, counted from 0.
+/// What of a run to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExploreOptions {
+    /// Of the replica, counted from 0.
     pub steps: Range<u64>,
-}
-
-impl Default for ExploreOptions {
-    fn default() -> Self {
-        Self { steps: 0..DEFAULT_STEPS }
-    }
+    /// Counted from 0.
+    pub replica: u32,
 }

@@ -44,8 +44,9 @@ pub(in crate::report) struct Recorder {
 }
 
 impl Recorder {
-    pub fn new(options: ExploreOptions) -> Self {
-        Self {
+    /// Before the first call of the replica's engine.
+    pub fn new(options: ExploreOptions, scheduler: &Scheduler) -> Self {
+        let mut new = Self {
             options,
             stage: Stage::Before,
             head: String::new(),
@@ -54,23 +55,24 @@ impl Recorder {
             requests: Requests::default(),
             queues: [Vec::new(), Vec::new()],
             num_steps: 0,
+        };
+        if new.options.steps.start == 0 {
+            new.start(scheduler);
         }
-    }
-
-    /// Before the first call.
-    pub fn begin(&mut self, scheduler: &Scheduler) {
-        if self.options.steps.start == 0 {
-            self.start(scheduler);
-        }
+        new
     }
 
     pub fn on_engine_call(
         &mut self,
+        replica: u32,
         at: SimTime,
         call: EngineCall<'_>,
         journal: &[JournalEntry],
         scheduler: &Scheduler,
     ) {
+        if replica != self.options.replica {
+            return;
+        }
         match self.stage {
             Stage::Before => {
                 let before = |index| index + 1 >= self.options.steps.start;
@@ -96,7 +98,7 @@ impl Recorder {
     }
 
     pub fn on_request(&mut self, request: &RequestRecord, tenants: &[String]) {
-        if self.stage != Stage::Before {
+        if self.stage != Stage::Before && request.replica == self.options.replica {
             self.requests.name(request, tenants);
         }
     }

@@ -14,6 +14,7 @@ use crate::engine::hash::{
 use crate::engine::scheduler::Scheduler;
 use crate::report::RunReport;
 use crate::report::tests::info;
+use crate::simulation::router::RoundRobin;
 use crate::simulation::{Replica, ReplicaConfig, Simulation};
 use crate::workload::WorkloadNotes;
 use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
@@ -46,11 +47,12 @@ fn page(config: EngineConfig, rows: &str, steps: Range<u64>) -> String {
     let cost = CostModel::Constant(ConstantCost { step_ns: 8_000_000, per_token_ns: 100_000 });
     let scheduler = Scheduler::new(config.clone(), Some(hasher), None).unwrap();
     let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts: None });
-    let mut simulation = Simulation::new(Box::new(workload), replica, Vec::new());
+    let mut simulation =
+        Simulation::new(Box::new(workload), vec![replica], Box::new(RoundRobin::default()), Vec::new());
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("run");
     let mut report = RunReport::create(&target, info(&config)).unwrap();
-    report.explore(ExploreOptions { steps }, &mut simulation);
+    report.explore(ExploreOptions { steps, replica: 0 }, &mut simulation);
     simulation.run(&mut report).unwrap();
     report.finish(&[], WorkloadNotes::default()).unwrap();
     std::fs::read_to_string(target.join("explorer.html")).unwrap()

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use rustc_hash::FxHashMap;
 
-use super::queue::EventQueue;
+use super::queue::{EventQueue, Track};
 use crate::engine::scheduler::{EngineCoreOutputs, ScheduledKind, SchedulerOutput};
 use crate::simulation::RequestRecord;
 use crate::units::SimTime;
@@ -33,6 +33,7 @@ impl Phase {
 }
 
 struct Life {
+    replica: u32,
     arrival: SimTime,
     num_prompt_tokens: u32,
     phase: Phase,
@@ -60,6 +61,7 @@ impl Lifelines {
         // A window without an end closes when the last of them has begun.
         let at = if at == SimTime::MAX { last } else { at };
         for (id, life) in self.in_order() {
+            let id = (life.replica, id);
             queue.lifeline(at, 'e', id, life.phase.name(), NO_ARGS);
             queue.lifeline(at, 'e', id, REQUEST, "{\"finished\":false}");
         }
@@ -75,11 +77,12 @@ impl Lifelines {
     pub fn arrive(
         &mut self,
         at: SimTime,
+        replica: u32,
         id: u64,
         num_prompt_tokens: u32,
         queue: Option<&mut EventQueue<impl Write>>,
     ) {
-        let life = Life { arrival: at, num_prompt_tokens, phase: Phase::Queued, phase_began: at };
+        let life = Life { replica, arrival: at, num_prompt_tokens, phase: Phase::Queued, phase_began: at };
         if let Some(queue) = queue {
             begin(id, &life, queue);
         }
@@ -100,8 +103,11 @@ impl Lifelines {
 
     pub fn preempt(&mut self, at: SimTime, ids: &[u64], mut queue: Option<&mut EventQueue<impl Write>>) {
         for &id in ids {
-            if let Some(queue) = queue.as_deref_mut() {
-                queue.instant(at, super::HOST, "t", "preempt", format_args!("{{\"request\":{id}}}"));
+            if let Some(queue) = queue.as_deref_mut()
+                && let Some(life) = self.lives.get(&id)
+            {
+                let track = Track { replica: life.replica, tid: super::HOST };
+                queue.instant(at, track, "t", "preempt", format_args!("{{\"request\":{id}}}"));
             }
             self.enter(at, id, Phase::Preempted, queue.as_deref_mut());
         }
@@ -115,13 +121,13 @@ impl Lifelines {
     ) {
         for output in outputs.outputs.iter().filter(|output| !outputs.tokens(output).is_empty()) {
             // They come with the first output.
+            let Some(life) = self.lives.get(&output.id) else { continue };
             if output.prefill_stats.is_some()
                 && let Some(queue) = queue.as_deref_mut()
             {
-                queue.lifeline(at, 'n', output.id, "first token", NO_ARGS);
+                queue.lifeline(at, 'n', (life.replica, output.id), "first token", NO_ARGS);
             }
-            let is_prefilling = self.lives.get(&output.id).is_some_and(|life| life.phase == Phase::Prefill);
-            if is_prefilling && output.finish_reason.is_none() {
+            if life.phase == Phase::Prefill && output.finish_reason.is_none() {
                 self.enter(at, output.id, Phase::Decode, queue.as_deref_mut());
             }
         }
@@ -130,7 +136,7 @@ impl Lifelines {
     pub fn finish(&mut self, request: &RequestRecord, queue: Option<&mut EventQueue<impl Write>>) {
         let Some(life) = self.lives.remove(&request.index) else { return };
         let Some(queue) = queue else { return };
-        let id = request.index;
+        let id = (life.replica, request.index);
         let finish = format!("{:?}", request.finish_reason).to_lowercase();
         queue.lifeline(request.finished, 'e', id, life.phase.name(), NO_ARGS);
         queue.lifeline(
@@ -154,6 +160,7 @@ impl Lifelines {
     fn enter(&mut self, at: SimTime, id: u64, phase: Phase, queue: Option<&mut EventQueue<impl Write>>) {
         let Some(life) = self.lives.get_mut(&id) else { return };
         if let Some(queue) = queue {
+            let id = (life.replica, id);
             queue.lifeline(at, 'e', id, life.phase.name(), NO_ARGS);
             queue.lifeline(at, 'b', id, phase.name(), NO_ARGS);
         }
@@ -163,6 +170,6 @@ impl Lifelines {
 
 fn begin(id: u64, life: &Life, queue: &mut EventQueue<impl Write>) {
     let args = format_args!("{{\"request\":{id},\"prompt_tokens\":{}}}", life.num_prompt_tokens);
-    queue.lifeline(life.arrival, 'b', id, REQUEST, args);
-    queue.lifeline(life.phase_began, 'b', id, life.phase.name(), NO_ARGS);
+    queue.lifeline(life.arrival, 'b', (life.replica, id), REQUEST, args);
+    queue.lifeline(life.phase_began, 'b', (life.replica, id), life.phase.name(), NO_ARGS);
 }

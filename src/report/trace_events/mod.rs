@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use file::TraceFile;
 use lifeline::Lifelines;
-use queue::EventQueue;
+use queue::{EventQueue, Track};
 
 use super::ReportError;
 use super::json::{number, string};
@@ -48,18 +48,28 @@ pub(super) struct TraceNames<'a> {
     pub scenario: &'a str,
     pub seed: u64,
     pub tiers: &'a [TierKind],
+    /// Of each replica.
+    pub usable_blocks: Vec<u32>,
 }
 
 pub(super) struct TraceEvents {
     queue: EventQueue<TraceFile>,
     window: Range<SimTime>,
     lifelines: Lifelines,
+    replicas: Vec<Counted>,
+    is_open: bool,
+    is_over: bool,
+}
+
+/// What has been counted of a replica.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    usable_blocks: u32,
     /// Of the requests that were admitted.
     queried_tokens: u64,
     hit_tokens: u64,
-    counted: [Option<u64>; COUNTERS.len()],
-    is_open: bool,
-    is_over: bool,
+    /// As they were last told.
+    told: [Option<u64>; COUNTERS.len()],
 }
 
 /// Each is a track, so that its height is its own.
@@ -87,14 +97,18 @@ impl TraceEvents {
             env!("CARGO_PKG_VERSION")
         );
         queue.begin(&head);
-        name_process(&mut queue, 0, names.tiers);
+        for replica in 0..names.usable_blocks.len() as u32 {
+            name_process(&mut queue, replica, names.tiers);
+        }
         Ok(Self {
             queue,
             window: options.window.clone(),
             lifelines: Lifelines::default(),
-            queried_tokens: 0,
-            hit_tokens: 0,
-            counted: [None; COUNTERS.len()],
+            replicas: names
+                .usable_blocks
+                .iter()
+                .map(|&usable_blocks| Counted { usable_blocks, ..Counted::default() })
+                .collect(),
             is_open: false,
             is_over: false,
         })
@@ -137,7 +151,7 @@ impl TraceEvents {
         !self.is_over && finished_at >= self.window.start && started_at < self.window.end
     }
 
-    pub fn on_engine_call(&mut self, at: SimTime, call: EngineCall<'_>, scheduler: &Scheduler) {
+    pub fn on_engine_call(&mut self, replica: u32, at: SimTime, call: EngineCall<'_>, scheduler: &Scheduler) {
         self.advance(at);
         if self.is_over {
             return;
@@ -147,7 +161,7 @@ impl TraceEvents {
             EngineCall::AddRequest { slot, id } => {
                 let num_prompt_tokens =
                     scheduler.request(slot, id).map_or(0, |request| request.num_prompt_tokens);
-                self.lifelines.arrive(at, id, num_prompt_tokens, queue);
+                self.lifelines.arrive(at, replica, id, num_prompt_tokens, queue);
             }
             EngineCall::Schedule { record, output } => {
                 self.lifelines.schedule(at, output, queue);
@@ -160,7 +174,7 @@ impl TraceEvents {
                 self.lifelines.preempt(at, preempted, queue);
                 if self.is_open {
                     let args = format_args!("{{\"done\":{done},\"preempted\":{}}}", preempted.len());
-                    self.queue.instant(at, HOST, "p", "reset prefix cache", args);
+                    self.queue.instant(at, Track { replica, tid: HOST }, "p", "reset prefix cache", args);
                 }
             }
         }
@@ -173,13 +187,16 @@ impl TraceEvents {
         if num_tokens == 0 || !self.is_in_window(at, started_at + SimTime(record.gpu_ns)) {
             return;
         }
-        let step = record.index;
+        let (step, replica) = (record.index, record.replica);
+        // Arrows have numbers of their own over all processes.
+        let arrow = step * self.replicas.len() as u64 + u64::from(replica);
+        let (host, gpu) = (Track { replica, tid: HOST }, Track { replica, tid: GPU });
         let (prefill, decode) = (record.num_prefill_tokens, record.num_decode_tokens);
         let queue = &mut self.queue;
         queue.slice(
             at,
             record.host_ns,
-            HOST,
+            host,
             "schedule",
             format_args!(
                 "{{\"step\":{step},\"tokens\":{num_tokens},\"requests\":{},\"preempted\":{}}}",
@@ -191,11 +208,11 @@ impl TraceEvents {
             (_, 0) => "execute prefill",
             _ => "execute prefill and decode",
         };
-        queue.flow(at, HOST, step, 's');
+        queue.flow(at, host, arrow, 's');
         queue.slice(
             started_at,
             record.gpu_ns,
-            GPU,
+            gpu,
             kind,
             format_args!(
                 "{{\"step\":{step},\"tokens\":{num_tokens},\"requests\":{},\"prefill_tokens\":{prefill},\
@@ -203,28 +220,27 @@ impl TraceEvents {
                 record.num_scheduled_requests, record.gpu_ns
             ),
         );
-        queue.flow(started_at, GPU, step, 'f');
+        queue.flow(started_at, gpu, arrow, 'f');
     }
 
-    pub fn on_step(&mut self, step: &StepRecord, num_gpu_blocks: u32) {
-        self.queried_tokens += step.prefix_cache.queries;
-        self.hit_tokens += step.prefix_cache.hits;
+    pub fn on_step(&mut self, step: &StepRecord) {
+        let Some(counted) = self.replicas.get_mut(step.replica as usize) else { return };
+        counted.queried_tokens += step.prefix_cache.queries;
+        counted.hit_tokens += step.prefix_cache.hits;
         if !self.is_open || self.is_over {
             return;
         }
-        // The null block is never in use.
-        let used_blocks = num_gpu_blocks - 1 - step.num_free_blocks;
         let values = [
             step.num_running.into(),
             step.num_waiting.into(),
-            used_blocks.into(),
-            self.queried_tokens,
-            self.hit_tokens,
+            (counted.usable_blocks - step.num_free_blocks).into(),
+            counted.queried_tokens,
+            counted.hit_tokens,
         ];
-        for ((name, value), counted) in COUNTERS.iter().zip(values).zip(&mut self.counted) {
-            if *counted != Some(value) {
-                *counted = Some(value);
-                self.queue.counter(step.finished_at, name, value);
+        for ((name, value), told) in COUNTERS.iter().zip(values).zip(&mut counted.told) {
+            if *told != Some(value) {
+                *told = Some(value);
+                self.queue.counter(step.finished_at, step.replica, name, value);
             }
         }
     }
@@ -236,7 +252,7 @@ impl TraceEvents {
         }
     }
 
-    pub fn on_transfer(&mut self, transfer: &TransferRecord) {
+    pub fn on_transfer(&mut self, replica: u32, transfer: &TransferRecord) {
         let TransferRecord { started_at, finished_at, .. } = *transfer;
         if !self.is_in_window(started_at, finished_at) {
             return;
@@ -245,7 +261,7 @@ impl TraceEvents {
             Direction::Read => (0, "load"),
             Direction::Write => (1, "store"),
         };
-        let track = FIRST_TIER + 2 * transfer.tier as u32 + offset;
+        let track = Track { replica, tid: FIRST_TIER + 2 * transfer.tier as u32 + offset };
         let mut args = String::new();
         let _ = write!(args, "{{\"blocks\":{},\"bytes\":{}", transfer.num_blocks, transfer.bytes);
         if let Some(request) = transfer.request {
@@ -262,7 +278,7 @@ fn name_process(queue: &mut EventQueue<TraceFile>, replica: u32, tiers: &[TierKi
         let mut args = format!("{{\"{key}\":");
         value(&mut args);
         args.push('}');
-        queue.metadata(what, tid, &args);
+        queue.metadata(what, Track { replica, tid: tid.unwrap_or(0) }, &args);
     };
     name("process_name", None, "name", &|out| string(out, &format!("replica {replica}")));
     name("process_sort_index", None, "sort_index", &|out| number(out, replica));

@@ -8,8 +8,17 @@ use std::io::{self, Write};
 use super::super::json::string;
 use crate::units::SimTime;
 
-/// The process of the one replica; 0 is the idle process to some viewers.
-const PID: u32 = 1;
+/// A row of events: a thread of a replica's process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Track {
+    pub replica: u32,
+    pub tid: u32,
+}
+
+/// 0 is the idle process to some viewers.
+const fn pid(replica: u32) -> u32 {
+    replica + 1
+}
 
 /// Holds back what begins after the present. A call's events come in any order, and those of equal
 /// time leave as they came.
@@ -55,55 +64,62 @@ impl<W: Write> EventQueue<W> {
     }
 
     /// A name or an order, which belongs to no time.
-    pub fn metadata(&mut self, what: &str, tid: Option<u32>, args: &str) {
-        let tid = tid.unwrap_or(0);
+    pub fn metadata(&mut self, what: &str, track: Track, args: &str) {
+        let (pid, tid) = (pid(track.replica), track.tid);
         self.write_event(&format!(
-            "{{\"ph\":\"M\",\"pid\":{PID},\"tid\":{tid},\"name\":\"{what}\",\"args\":{args}}}"
+            "{{\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid},\"name\":\"{what}\",\"args\":{args}}}"
         ));
     }
 
     /// Something that takes its time on a track.
-    pub fn slice(&mut self, at: SimTime, duration_ns: u64, tid: u32, name: &str, args: impl Display) {
+    pub fn slice(&mut self, at: SimTime, duration_ns: u64, track: Track, name: &str, args: impl Display) {
         let duration = Micros(duration_ns);
-        self.push(at, 'X', name, |out| {
-            let _ = write!(out, ",\"tid\":{tid},\"dur\":{duration},\"args\":{args}");
+        self.push(at, 'X', track, name, |out| {
+            let _ = write!(out, ",\"dur\":{duration},\"args\":{args}");
         });
     }
 
     /// `scope` is t for the track, p for the process.
-    pub fn instant(&mut self, at: SimTime, tid: u32, scope: &str, name: &str, args: impl Display) {
-        self.push(at, 'i', name, |out| {
-            let _ = write!(out, ",\"tid\":{tid},\"s\":\"{scope}\",\"args\":{args}");
+    pub fn instant(&mut self, at: SimTime, track: Track, scope: &str, name: &str, args: impl Display) {
+        self.push(at, 'i', track, name, |out| {
+            let _ = write!(out, ",\"s\":\"{scope}\",\"args\":{args}");
         });
     }
 
-    pub fn counter(&mut self, at: SimTime, name: &str, value: u64) {
-        self.push(at, 'C', name, |out| {
+    pub fn counter(&mut self, at: SimTime, replica: u32, name: &str, value: u64) {
+        self.push(at, 'C', Track { replica, tid: 0 }, name, |out| {
             let _ = write!(out, ",\"args\":{{\"value\":{value}}}");
         });
     }
 
     /// An end of an arrow between the slices of a step, which are there already: s or f.
-    pub fn flow(&mut self, at: SimTime, tid: u32, step: u64, end: char) {
-        self.push(at, end, "step", |out| {
+    pub fn flow(&mut self, at: SimTime, track: Track, arrow: u64, end: char) {
+        self.push(at, end, track, "step", |out| {
             let enclosing = if end == 'f' { ",\"bp\":\"e\"" } else { "" };
-            let _ = write!(out, ",\"tid\":{tid},\"cat\":\"step\",\"id\":{step}{enclosing}");
+            let _ = write!(out, ",\"cat\":\"step\",\"id\":{arrow}{enclosing}");
         });
     }
 
     /// A part of a request's life: `phase` is b at its begin, e at its end, n for an instant.
     /// The id is local to the process, so that viewers show it there.
-    pub fn lifeline(&mut self, at: SimTime, phase: char, request: u64, name: &str, args: impl Display) {
-        self.push(at, phase, name, |out| {
-            let _ = write!(
-                out,
-                ",\"tid\":0,\"cat\":\"request\",\"id2\":{{\"local\":\"0x{request:x}\"}},\"args\":{args}"
-            );
+    pub fn lifeline(
+        &mut self,
+        at: SimTime,
+        phase: char,
+        (replica, request): (u32, u64),
+        name: &str,
+        args: impl Display,
+    ) {
+        self.push(at, phase, Track { replica, tid: 0 }, name, |out| {
+            let _ =
+                write!(out, ",\"cat\":\"request\",\"id2\":{{\"local\":\"0x{request:x}\"}},\"args\":{args}");
         });
     }
 
-    fn push(&mut self, at: SimTime, phase: char, name: &str, rest: impl FnOnce(&mut String)) {
-        let mut event = format!("{{\"ph\":\"{phase}\",\"pid\":{PID},\"ts\":{},\"name\":", Micros(at.as_ns()));
+    fn push(&mut self, at: SimTime, phase: char, track: Track, name: &str, rest: impl FnOnce(&mut String)) {
+        let Track { replica, tid } = track;
+        let (pid, ts) = (pid(replica), Micros(at.as_ns()));
+        let mut event = format!("{{\"ph\":\"{phase}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{ts},\"name\":");
         string(&mut event, name);
         rest(&mut event);
         event.push('}');

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::engine::EngineConfig;
-use crate::report::RunReport;
-use crate::report::tests::{SHARING, config, info, simulation};
+use crate::report::tests::{SHARING, config, info, simulation, simulation_of};
+use crate::report::{FleetInfo, ReplicaInfo, RunInfo, RunReport};
 use crate::workload::WorkloadNotes;
 
 /// Runs with a trace of events and returns its text.
@@ -46,7 +46,8 @@ fn check(text: &str) -> Vec<Value> {
     let events = file["traceEvents"].as_array().unwrap();
     let mut last = 0;
     let mut track_ends: HashMap<(u64, u64), u64> = HashMap::new();
-    let mut open: HashMap<u64, Vec<String>> = HashMap::new();
+    let mut open: HashMap<String, Vec<String>> = HashMap::new();
+    let id_of = |event: &Value| format!("{} {}", event["pid"], event["id2"]["local"]);
     let mut flows: HashMap<u64, u64> = HashMap::new();
     let mut timed = Vec::new();
     for event in events {
@@ -66,11 +67,10 @@ fn check(text: &str) -> Vec<Value> {
                 assert!(at >= *end, "slices overlap: {event}");
                 *end = at + ns(event, "dur");
             }
-            "b" => open.entry(event["id"].as_u64().unwrap()).or_default().push(name),
-            "n" => assert!(!open[&event["id"].as_u64().unwrap()].is_empty(), "nothing is open: {event}"),
+            "b" => open.entry(id_of(event)).or_default().push(name),
+            "n" => assert!(!open[&id_of(event)].is_empty(), "nothing is open: {event}"),
             "e" => {
-                let id = event["id"].as_u64().unwrap();
-                assert_eq!(open.get_mut(&id).unwrap().pop(), Some(name), "{event}");
+                assert_eq!(open.get_mut(&id_of(event)).unwrap().pop(), Some(name), "{event}");
             }
             "s" => assert_eq!(flows.insert(event["id"].as_u64().unwrap(), at), None, "{event}"),
             "f" => assert!(flows.remove(&event["id"].as_u64().unwrap()).unwrap() <= at, "{event}"),
@@ -100,7 +100,7 @@ fn times_and_figures_are_what_can_be_worked_out_by_hand() {
                 event["ph"].as_str().unwrap(),
                 event["name"].as_str().unwrap(),
                 part("dur"),
-                part("id"),
+                event.get("id2").map_or(part("id"), |id| format!(" id={}", id["local"].as_str().unwrap())),
                 event
                     .get("args")
                     .filter(|args| **args != json!({}))
@@ -110,17 +110,17 @@ fn times_and_figures_are_what_can_be_worked_out_by_hand() {
         })
         .collect();
     let expected = r#"
-0 b request id=0 {"request":0,"prompt_tokens":600}
-0 b queued id=0
-0 e queued id=0
-0 b prefill id=0
+0 b request id=0x0 {"request":0,"prompt_tokens":600}
+0 b queued id=0x0
+0 e queued id=0x0
+0 b prefill id=0x0
 0 X schedule dur=0 {"step":0,"tokens":600,"requests":1,"preempted":0}
 0 s step id=0
 0 X execute prefill dur=1600 {"step":0,"tokens":600,"requests":1,"prefill_tokens":600,"decode_tokens":0,"gpu_ns":1600000}
 0 f step id=0
-1600 n first token id=0
-1600 e prefill id=0
-1600 b decode id=0
+1600 n first token id=0x0
+1600 e prefill id=0x0
+1600 b decode id=0x0
 1600 C running {"value":1}
 1600 C waiting {"value":0}
 1600 C KV blocks in use {"value":38}
@@ -136,21 +136,21 @@ fn times_and_figures_are_what_can_be_worked_out_by_hand() {
 2601 f step id=2
 3602 C running {"value":0}
 3602 C KV blocks in use {"value":0}
-3602 e decode id=0
-3602 e request id=0 {"finished":"length","output_tokens":3,"local_cached_tokens":0,"external_cached_tokens":0,"preemptions":0,"turn":0}
-10000 b request id=1 {"request":1,"prompt_tokens":600}
-10000 b queued id=1
-10000 e queued id=1
-10000 b prefill id=1
+3602 e decode id=0x0
+3602 e request id=0x0 {"finished":"length","output_tokens":3,"local_cached_tokens":0,"external_cached_tokens":0,"preemptions":0,"turn":0}
+10000 b request id=0x1 {"request":1,"prompt_tokens":600}
+10000 b queued id=0x1
+10000 e queued id=0x1
+10000 b prefill id=0x1
 10000 X schedule dur=0 {"step":4,"tokens":88,"requests":1,"preempted":0}
 10000 s step id=4
 10000 X execute prefill dur=1088 {"step":4,"tokens":88,"requests":1,"prefill_tokens":88,"decode_tokens":0,"gpu_ns":1088000}
 10000 f step id=4
-11088 n first token id=1
+11088 n first token id=0x1
 11088 C prefix cache queries {"value":1200}
 11088 C prefix cache hits {"value":512}
-11088 e prefill id=1
-11088 e request id=1 {"finished":"length","output_tokens":1,"local_cached_tokens":512,"external_cached_tokens":0,"preemptions":0,"turn":0}
+11088 e prefill id=0x1
+11088 e request id=0x1 {"finished":"length","output_tokens":1,"local_cached_tokens":512,"external_cached_tokens":0,"preemptions":0,"turn":0}
 "#;
     assert_eq!(seen, expected.trim().lines().collect::<Vec<_>>());
 }
@@ -176,8 +176,9 @@ fn preemptions_are_told_with_the_phases_that_they_end() {
         assert!(!preempted.is_empty());
         for event in &preempted {
             let id = &event["args"]["request"];
+            let local = format!("0x{:x}", id.as_u64().unwrap());
             let begins = names(&events, "b", "preempted");
-            assert!(begins.iter().any(|begin| begin["id"] == *id && begin["ts"] == event["ts"]));
+            assert!(begins.iter().any(|begin| begin["id2"]["local"] == *local && begin["ts"] == event["ts"]));
         }
         assert_eq!(names(&events, "b", "request").len(), 5);
         assert_eq!(names(&events, "n", "first token").len(), 5);
@@ -219,6 +220,25 @@ fn a_window_holds_what_overlaps_it() {
     assert!(slices(&some) == expected);
     // Who is in the engine then, from its arrival on.
     assert!(names(&some, "b", "request").iter().any(|begin| ns(begin, "ts") < window.start.as_ns()));
+}
+
+#[test]
+fn each_replica_is_a_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = |_| ReplicaInfo { num_gpu_blocks: 101, ..ReplicaInfo::default() };
+    let fleet = FleetInfo { router: "round_robin".to_owned(), replicas: (0..2).map(replica).collect() };
+    let info = RunInfo { fleet: Some(fleet), ..info(&config()) };
+    let mut report = RunReport::create(&dir.path().join("run"), info).unwrap();
+    report.trace_events(&TraceEventsOptions { path: None, window: whole() }, &[]).unwrap();
+    simulation_of(2, config(), CROWD).run(&mut report).unwrap();
+    report.finish(&[], WorkloadNotes::default()).unwrap();
+    let text = read(&dir.path().join("run").join(TRACE_EVENTS));
+    assert!(text.contains("\"replica 0\"") && text.contains("\"replica 1\""));
+    let events = check(&text);
+    // One after the other.
+    let of = |pid: u64| names(&events, "b", "request").iter().filter(|begin| begin["pid"] == pid).count();
+    assert_eq!((of(1), of(2)), (3, 2));
+    assert!(names(&events, "X", "schedule").iter().any(|slice| slice["pid"] == 2));
 }
 
 #[test]

@@ -1,0 +1,64 @@
+//! What a report has of a run on demand: a trace of its events, the block explorer.
+
+use super::ReportError;
+use super::explorer::{Recorder, explorer_page};
+use super::folder::Folder;
+use super::run_report::RunInfo;
+use super::trace_events::TraceEvents;
+use crate::engine::kv_cache::JournalEntry;
+use crate::engine::scheduler::Scheduler;
+use crate::simulation::{EngineCall, RequestRecord, StepRecord, TransferRecord};
+use crate::units::SimTime;
+
+#[derive(Default)]
+pub(super) struct Followers {
+    pub trace_events: Option<TraceEvents>,
+    pub explorer: Option<Recorder>,
+}
+
+impl Followers {
+    /// Writes what is left.
+    pub fn finish(self, folder: &Folder, info: &RunInfo) -> Result<(), ReportError> {
+        if let Some(explorer) = &self.explorer {
+            folder.write("explorer.html", &explorer_page(explorer, info))?;
+        }
+        self.trace_events.map_or(Ok(()), TraceEvents::finish)
+    }
+
+    pub fn on_engine_call(
+        &mut self,
+        replica: u32,
+        at: SimTime,
+        call: EngineCall<'_>,
+        journal: &[JournalEntry],
+        scheduler: &Scheduler,
+    ) {
+        if let Some(trace_events) = &mut self.trace_events {
+            trace_events.on_engine_call(replica, at, call, scheduler);
+        }
+        if let Some(explorer) = &mut self.explorer {
+            explorer.on_engine_call(replica, at, call, journal, scheduler);
+        }
+    }
+
+    pub fn on_transfer(&mut self, replica: u32, transfer: &TransferRecord) {
+        if let Some(trace_events) = &mut self.trace_events {
+            trace_events.on_transfer(replica, transfer);
+        }
+    }
+
+    pub fn on_step(&mut self, step: &StepRecord) {
+        if let Some(trace_events) = &mut self.trace_events {
+            trace_events.on_step(step);
+        }
+    }
+
+    pub fn on_request(&mut self, request: &RequestRecord, tenants: &[String]) {
+        if let Some(trace_events) = &mut self.trace_events {
+            trace_events.on_request(request);
+        }
+        if let Some(explorer) = &mut self.explorer {
+            explorer.on_request(request, tenants);
+        }
+    }
+}
