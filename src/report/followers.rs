@@ -4,7 +4,7 @@ use super::ReportError;
 use super::explorer::{Recorder, explorer_page};
 use super::folder::Folder;
 use super::run_report::RunInfo;
-use super::trace_events::TraceEvents;
+use super::trace_events::{TRACE_EVENTS, TraceEvents};
 use crate::engine::kv_cache::JournalEntry;
 use crate::engine::scheduler::Scheduler;
 use crate::simulation::{EngineCall, RequestRecord, StepRecord, TransferRecord};
@@ -17,6 +17,19 @@ pub(super) struct Followers {
 }
 
 impl Followers {
+    /// Names of those in the report's folder, and what they hold.
+    pub fn files(&self) -> Vec<(&'static str, &'static str)> {
+        let explorer = ("explorer.html", "what the engine did, block by block, to step through");
+        let trace_events = (TRACE_EVENTS, "what happened when, for ui.perfetto.dev and chrome://tracing");
+        let is_here = self.trace_events.as_ref().is_some_and(TraceEvents::is_in_folder);
+        self.explorer
+            .is_some()
+            .then_some(explorer)
+            .into_iter()
+            .chain(is_here.then_some(trace_events))
+            .collect()
+    }
+
     /// Writes what is left.
     pub fn finish(self, folder: &Folder, info: &RunInfo) -> Result<(), ReportError> {
         if let Some(explorer) = &self.explorer {

@@ -21,6 +21,7 @@ mod requests_csv;
 mod run_figures;
 mod run_page;
 mod run_report;
+mod step_timeline;
 mod summary;
 mod terminal;
 mod timeseries;

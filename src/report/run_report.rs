@@ -13,6 +13,7 @@ use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
 use super::requests_csv::RequestsCsv;
 use super::run_page::{RunView, run_page};
+use super::step_timeline::StepTimeline;
 use super::trace_events::{TraceEvents, TraceEventsOptions, TraceNames};
 use super::{ReportError, RunSummary, plots};
 use crate::engine::connector::{TierKind, TierStats};
@@ -74,6 +75,7 @@ pub struct RunReport {
     requests: RequestsCsv,
     blocks: BlocksCsv,
     kv_events: Option<KvEventsJsonl>,
+    timeline: StepTimeline,
     followers: Followers,
     /// The first thing that went wrong in a call that can return nothing.
     error: Option<ReportError>,
@@ -88,6 +90,7 @@ impl RunReport {
         let folder = Folder::create(target)?;
         let open = |name: &str| folder.file(name);
         let is_fleet = info.fleet.is_some();
+        let num_replicas = info.usable_blocks().len();
         let requests = RequestsCsv::create(&open("requests.csv"), is_fleet)
             .map_err(ReportError::write("requests.csv"))?;
         let blocks =
@@ -104,6 +107,7 @@ impl RunReport {
             requests,
             blocks,
             kv_events,
+            timeline: StepTimeline::new(num_replicas),
             followers: Followers::default(),
             error: None,
         })
@@ -168,7 +172,13 @@ impl RunReport {
             let path = self.folder.file("replicas.csv");
             fleet.write(&path).map_err(|error| ReportError::write(&path)(csv_error(error)))?;
         }
-        let view = RunView { info: &self.info, summary: &summary, series: &series.coarser() };
+        let view = RunView {
+            info: &self.info,
+            summary: &summary,
+            series: &series.coarser(),
+            timeline: &self.timeline,
+            more_files: self.followers.files(),
+        };
         self.folder.write("report.html", &run_page(&view))?;
         let manifest =
             Manifest::new(&self.info.name, self.info.seed, &self.info.scenario, self.info.trace.as_ref());
@@ -211,6 +221,7 @@ impl Observer for RunReport {
 
     fn on_step(&mut self, step: &StepRecord) {
         self.collector.on_step(step);
+        self.timeline.on_step(step);
         self.followers.on_step(step);
     }
 

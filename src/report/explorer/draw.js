@@ -219,17 +219,26 @@ const artist = (data, replay, names, select) => {
       }, h("span", {class: "digest"}, digest(hash)), h("span", {class: "in"}, `in ${blocks.join(", ")}`),
       keys ? h("span", {class: "keys-of", title: "extra keys"}, JSON.stringify(keys).slice(0, 24)) : null);
     };
+    // A chain is a line, whose middle is told by its length where nothing branches off or happens; where it
+    // branches, the others begin below the hash that they share.
     let left = 400;
-    // A chain is a line; where it branches, the others begin below the hash that they share.
     const branch = hash => {
+      const chain = [];
+      for (let at = hash; at !== undefined; at = children.get(at)?.[0]) chain.push(at);
+      const isShown = (at, place) => place < 3 || place >= chain.length - 3 || chain.length < 12 || children.get(at)?.length > 1
+        || cached.get(at).some(block => story.blocks?.includes(block) && story.blocks.length < 12);
       const line = [], below = [];
-      for (let at = hash, place = 0; at !== undefined && left > 0; place++) {
+      let skipped = 0;
+      chain.forEach((at, place) => {
+        if (left <= 0) return;
+        if (!isShown(at, place)) { skipped++; return; }
+        if (skipped) line.push(h("span", {class: "node skipped"}, `${skipped.toLocaleString("en")} more`));
+        skipped = 0;
         line.push(node(at));
         left--;
-        const [first, ...others] = children.get(at) ?? [];
-        if (others.length) below.push([place, others]);
-        at = first;
-      }
+        const others = (children.get(at) ?? []).slice(1);
+        if (others.length) below.push([line.length - 1, others]);
+      });
       // The last first, so that no line crosses another.
       return h("li", {}, h("div", {class: "line"}, line),
         below.reverse().map(([place, others]) => h("ul", {style: `--place:${place}`}, others.map(branch))));

@@ -21,7 +21,8 @@ const narrator = (data, replay, names) => {
   // A list of blocks, cut in its middle.
   const blocks = list => {
     const shown = list.length > 8 ? [...list.slice(0, 5), "…", ...list.slice(-2)] : list;
-    return (list.length === 1 ? "block " : "blocks ") + shown.join(", ");
+    if (list.length === 1) return `block ${list[0]}`;
+    return `blocks ${shown.slice(0, -1).join(", ")} and ${shown[shown.length - 1]}`;
   };
   const digest = hash => data.hashes[hash][0].slice(0, 6);
   const of = (events, code) => events.filter(event => event[0] === code);
@@ -45,7 +46,7 @@ const narrator = (data, replay, names) => {
       const request = replay.request(state, frame.id), row = data.requests.find(row => row[0] === frame.id);
       const size = data.hash_block_size, tokens = row?.[1] ?? request.tokens, full = request.hashes.length;
       const rest = tokens - full * size;
-      const known = of(events, "H").flatMap(event => event[2]).filter(hash => Object.keys(state.blocks).some(key => key.startsWith(hash + ":"))).length;
+      const known = of(events, "H").flatMap(event => event[2]).filter(hash => data.groups.some((_, group) => state.blocks[hash + ":" + group])).length;
       return {
         rule: 1, request: frame.id,
         title: `${names.of(frame.id)} arrives`,
@@ -61,10 +62,10 @@ const narrator = (data, replay, names) => {
     L: (frame, [[, id, most, tokens, hits]], state) => {
       const request = replay.request(state, id), size = sizeOf(0), single = data.groups.length === 1;
       const num = request.tokens || data.requests.find(row => row[0] === id)?.[1];
-      const walked = single && hits.length < most
-        ? (hits.length < request.hashes.length ? `; the hash after ${hits.length ? "them" : "that"} is in no block: a miss, and the walk ends.` : ".")
-        : ".";
-      const first = hits.length ? `It hits ${blocks(hits)}, which is ${plural(tokens, "token")}` : "Block 0 of its table";
+      // Where the walk ended: at a miss, or at the last hash that it may check.
+      const walked = single && hits.length < most ? "; the hash after is in no block: a miss, and the walk ends."
+        : request.hashes.length > most ? "; the full block after is not looked at." : ".";
+      const first = `It hits ${blocks(hits)}, which is ${plural(tokens, "token")}`;
       return {
         rule: 2, request: id, blocks: hits,
         title: `${names.of(id)} looks for its prefix`,

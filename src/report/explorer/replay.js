@@ -3,7 +3,6 @@
 const Replay = (() => {
   "use strict";
   const WAITING = 0, RUNNING = 2, PREEMPTED = 3;
-  const SNAPSHOT_EVERY = 64;
 
   // How many entries from `i` on belong to one beat: something that is told in one sentence.
   const beatLength = (events, i) => {
@@ -64,6 +63,8 @@ const Replay = (() => {
     constructor(data) {
       this.data = data;
       this.beats = beatsOf(data.frames);
+      // Where going back begins: often enough, and not so often that memory runs out.
+      this.every = Math.max(64, Math.ceil(this.beats.length / 200));
       this.state = this.begin();
       this.snapshots = [structuredClone(this.state)];
     }
@@ -84,7 +85,7 @@ const Replay = (() => {
     seek(at) {
       at = Math.max(0, Math.min(this.beats.length - 1, at));
       if (at < this.state.at) {
-        const snapshot = this.snapshots[Math.floor(at / SNAPSHOT_EVERY)];
+        const snapshot = this.snapshots[Math.floor(at / this.every)];
         this.state = structuredClone(snapshot);
       }
       while (this.state.at < at) this.next();
@@ -97,7 +98,7 @@ const Replay = (() => {
       for (const event of frame.e.slice(beat.from, beat.to)) this.apply(state, event);
       if (beat.last) this.endFrame(state, frame);
       state.at++;
-      if (state.at % SNAPSHOT_EVERY === 0) this.snapshots[state.at / SNAPSHOT_EVERY] ??= structuredClone(state);
+      if (state.at % this.every === 0) this.snapshots[state.at / this.every] ??= structuredClone(state);
     }
 
     request(state, id) {

@@ -196,7 +196,7 @@ impl Follower {
 fn who_follows_the_recording_knows_the_pool() {
     let many: String = std::iter::once("{\"kvsim_trace\": 1}\n".to_owned())
         .chain((0..60_u32).map(|i| {
-            let (shared, own) = (4 * (i % 5), 3 + i * 7 % 12);
+            let (shared, own) = (4 + 4 * (i % 5), 3 + i * 7 % 12);
             let at = f64::from(i) * 0.013;
             format!(
                 "{{\"at_s\": {at}, \"prompt\": [[0, {shared}], [{}, {own}]], \"output\": [[{}, {}]]}}\n",

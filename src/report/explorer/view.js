@@ -64,19 +64,12 @@
     }
   };
 
-  // Which rules the recording shows, and where.
-  const ruleBeats = RULES.map(() => []);
-  const findRules = () => {
-    const at = replay.state.at;
-    replay.seek(0);
-    const last = Math.min(replay.beats.length, 20000);
-    for (let i = 0; i < last; i++) {
-      replay.seek(i);
-      const {rule} = narrate(replay.beats[i]);
-      if (rule) ruleBeats[rule].push(i);
-    }
-    replay.seek(at);
-  };
+  // What every event is, told once; and where each rule is seen.
+  const stories = replay.beats.map((beat, i) => {
+    replay.seek(i);
+    return narrate(beat);
+  });
+  const ruleBeats = RULES.map((_, rule) => stories.flatMap((story, i) => rule && story.rule === rule ? [i] : []));
 
   const drawRules = story => {
     byId("rules").replaceChildren(...RULES.slice(1).map((text, i) => {
@@ -97,13 +90,10 @@
     const frame = data.frames[beat.frame];
     byId("events-heading").textContent = frame ? `Events of ${callOf(frame)}` : "Events";
     const items = [];
-    const state = replay.state.at;
-    for (let i = first; i < replay.beats.length && replay.beats[i].frame === beat.frame && items.length < 60; i++) {
-      replay.seek(i);
-      const {rule, title} = narrate(replay.beats[i]);
+    for (let i = Math.max(first, at - 40); i < replay.beats.length && replay.beats[i].frame === beat.frame && items.length < 80; i++) {
+      const {rule, title} = stories[i];
       items.push(h("li", {class: i === at ? "now" : i > at ? "later" : ""}, h("button", {type: "button", onclick: () => show(i)}, h("b", {class: "badge"}, rule ? String(rule) : "·"), title)));
     }
-    replay.seek(state);
     // What a router would be told.
     const published = (frame?.v ?? []).map(event => `${event.type}${event.block_hashes ? ` ${event.block_hashes.map(hash => hash.slice(0, 6)).join(" ")}` : ""}`);
     if (published.length) items.push(h("li", {class: "published"}, h("span", {}, "KV events published with it: ", h("code", {}, published.slice(0, 8).join(", ")), published.length > 8 ? ` and ${published.length - 8} more` : "")));
@@ -183,7 +173,7 @@
   const show = at => {
     isNear = Math.abs(at - replay.state.at) === 1;
     const state = replay.seek(at), beat = replay.beats[state.at], frame = data.frames[beat.frame];
-    const story = narrate(beat), holders = holdersOf(state);
+    const story = stories[state.at], holders = holdersOf(state);
     byId("position").value = state.at;
     byId("position").setAttribute("aria-valuetext", `event ${state.at}: ${story.title}`);
     byId("where").textContent = `event ${state.at} of ${replay.beats.length - 1}`;
@@ -253,7 +243,6 @@
     ["held cached", "in use, can be hit"], ["held", "in use, not full"], ["free cached", "free, can be hit until it is popped"], ["free", "free and empty"],
   ].map(([kind, text]) => h("span", {}, h("span", {class: `swatch ${kind} c0`}), text)));
   root.hidden = false;
-  findRules();
   // The place may be named, so that one can be sent to it: #at=12.
   show(Number(/at=(\d+)/.exec(location.hash)?.[1] ?? 0));
   window.blockExplorer = {replay, show, check: () => { const at = replay.state.at, errors = replay.check(); show(at); return errors; }};

@@ -7,11 +7,13 @@ mod cache;
 mod memory;
 mod overview;
 mod time_axis;
+mod timeline;
 
 use maud::html;
 
 use super::manifest::TraceInfo;
 use super::run_report::RunInfo;
+use super::step_timeline::StepTimeline;
 use super::summary::RunSummary;
 use super::timeseries::Timeseries;
 use crate::page::{Page, Section};
@@ -22,6 +24,9 @@ pub(super) struct RunView<'a> {
     pub summary: &'a RunSummary,
     /// Of fewer bins than `timeseries.csv`, as many as can be seen.
     pub series: &'a Timeseries,
+    pub timeline: &'a StepTimeline,
+    /// What was asked for beside the usual files, and what it holds.
+    pub more_files: Vec<(&'static str, &'static str)>,
 }
 
 impl RunView<'_> {
@@ -41,6 +46,7 @@ fn sections(view: &RunView<'_>) -> Vec<Section> {
         Some(overview::section(view)),
         Some(cache::section(view)),
         Some(memory::section(view)),
+        timeline::section(view),
         Some(overview::files(view)),
     ]
     .into_iter()

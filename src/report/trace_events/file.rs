@@ -52,6 +52,11 @@ impl TraceFile {
         &self.path
     }
 
+    /// It lies in a folder that takes its place later.
+    pub fn is_in_folder(&self) -> bool {
+        self.partial.is_none()
+    }
+
     /// Writes what is left and puts the file in its place.
     pub fn publish(mut self) -> Result<(), ReportError> {
         let written = self.out.finish();

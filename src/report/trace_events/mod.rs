@@ -114,6 +114,10 @@ impl TraceEvents {
         })
     }
 
+    pub fn is_in_folder(&self) -> bool {
+        self.queue.out().is_in_folder()
+    }
+
     /// Ends the file and puts it in its place.
     pub fn finish(mut self) -> Result<(), ReportError> {
         self.close();
