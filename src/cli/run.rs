@@ -10,7 +10,7 @@ use super::diagnostic::InFile;
 use super::explore::ExploreArguments;
 use super::progress::Unit;
 use super::trace_events::TraceEventsArguments;
-use crate::report::{RunReport, TraceInfo, terminal_table};
+use crate::report::{RunReport, TRACE_EVENTS, TraceInfo, terminal_table};
 use crate::scenario::{Scenario, Source};
 use crate::text_file::read_text;
 
@@ -55,7 +55,9 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
         skip_bad_rows: arguments.skip_bad_rows,
     })?;
     let explore = arguments.explore.options(scenario.num_replicas())?;
-    if explore.is_some() {
+    let trace_events = arguments.trace_events.options()?;
+    let explores = explore.is_some();
+    if explores {
         scenario.hash_digests();
     }
     let mut simulation = scenario.build()?;
@@ -63,9 +65,9 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
     let target = arguments.out.clone().unwrap_or_else(|| Path::new("reports").join(&scenario.file.name));
     let trace = trace_path.as_deref().map(TraceInfo::of).transpose()?;
     let mut report = RunReport::create(&target, scenario.run_info(&simulation, trace))?;
-    if let Some(options) = arguments.trace_events.options()? {
+    if let Some(options) = &trace_events {
         let tiers: Vec<_> = simulation.tier_stats().iter().map(|&(kind, _)| kind).collect();
-        report.trace_events(&options, &tiers)?;
+        report.trace_events(options, &tiers)?;
     }
     if let Some(options) = explore {
         report.explore(options, &mut simulation);
@@ -97,5 +99,11 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
     let summary = report.finish(&simulation.tier_stats(), simulation.workload_notes())?;
     console.say(terminal_table(&summary))?;
     console.written("report", &target)?;
+    if explores {
+        console.written("explorer", &target.join("explorer.html"))?;
+    }
+    if let Some(options) = trace_events {
+        console.written("trace of events", &options.path.unwrap_or_else(|| target.join(TRACE_EVENTS)))?;
+    }
     Ok(Finished::new(&summary))
 }

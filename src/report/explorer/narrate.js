@@ -24,6 +24,11 @@ const narrator = (data, replay, names) => {
     if (list.length === 1) return `block ${list[0]}`;
     return `blocks ${shown.slice(0, -1).join(", ")} and ${shown[shown.length - 1]}`;
   };
+  // Names, the first few of many.
+  const listed = (list, most = 6) => {
+    const shown = list.length > most ? [...list.slice(0, most), `${list.length - most} more`] : list;
+    return shown.length < 2 ? shown.join("") : `${shown.slice(0, -1).join(", ")} and ${shown[shown.length - 1]}`;
+  };
   const digest = hash => data.hashes[hash][0].slice(0, 6);
   const of = (events, code) => events.filter(event => event[0] === code);
   const range = (first, end) => end - first === 1 ? `${first}` : `${first} to ${end - 1}`;
@@ -174,27 +179,27 @@ const narrator = (data, replay, names) => {
       return {
         title: frame.s.length ? `Step ${frame.n} runs on the GPU` : `Step ${frame.n} is empty`,
         text: frame.s.length
-          ? `It computes ${parts.slice(0, 6).join(", ")}${parts.length > 6 ? ` and ${parts.length - 6} more` : ""}, and takes ${(frame.gpu[1] / 1e6).toFixed(2)} ms.`
+          ? `It computes ${listed(parts)}, and takes ${(frame.gpu[1] / 1e6).toFixed(2)} ms.`
           : "Nobody can be given a token.",
         isCall: true,
       };
     },
     update: (frame, events) => {
       const done = frame.o.filter(([, , finish]) => finish);
-      const some = frame.o.slice(0, 6).map(([id, tokens]) => `${names.of(id)}${tokens === 1 ? "" : ` (${tokens})`}`).join(", ");
+      const some = listed(frame.o.map(([id, tokens]) => `${names.of(id)}${tokens === 1 ? "" : ` (${tokens})`}`));
       const hashed = of(events, "H");
       return {
         rule: hashed.length ? 1 : undefined, isCall: true,
         title: `The output of step ${frame.n} is there`,
-        text: (frame.o.length ? `A token for ${some}${frame.o.length > 6 ? ` and ${frame.o.length - 6} more` : ""}.` : "It samples nothing.")
-          + (hashed.length ? ` With it ${hashed.map(event => names.of(event[1])).slice(0, 4).join(", ")} ${hashed.length === 1 ? "has" : "have"} a full block more, which is hashed.` : "")
-          + (done.length ? ` ${done.map(([id]) => names.of(id)).join(", ")} ${done.length === 1 ? "has" : "have"} all that was asked for.` : ""),
+        text: (frame.o.length ? `A token for ${some}.` : "It samples nothing.")
+          + (hashed.length ? ` With it ${listed(hashed.map(event => names.of(event[1])))} ${hashed.length === 1 ? "has" : "have"} a full block more, which is hashed.` : "")
+          + (done.length ? ` ${listed(done.map(([id]) => names.of(id)))} ${done.length === 1 ? "has" : "have"} all that was asked for.` : ""),
       };
     },
-    abort: frame => ({title: `${frame.ids.map(names.of).join(", ")} is aborted`, text: "Its client has gone.", isCall: true}),
+    abort: frame => ({title: `${listed(frame.ids.map(names.of))} is aborted`, text: "Its client has gone.", isCall: true}),
     reset: frame => ({
       title: frame.done ? "The prefix cache is emptied" : "A reset of the prefix cache is refused", isCall: true,
-      text: (frame.ids.length ? `${frame.ids.map(names.of).join(", ")} had to be preempted first. ` : "")
+      text: (frame.ids.length ? `${listed(frame.ids.map(names.of))} had to be preempted first. ` : "")
         + (frame.done ? "Every hash is dropped." : "Blocks are in use."),
     }),
     0: () => ({title: "Every hash is dropped", text: "No block can be hit any more."}),

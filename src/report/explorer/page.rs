@@ -17,12 +17,14 @@ const SCRIPT: &str = concat!(
 
 /// Makes the page.
 pub(in crate::report) fn explorer_page(recorder: &Recorder, info: &RunInfo) -> String {
-    let section = Section {
-        style: STYLE,
-        script: SCRIPT,
-        ..Section::new("explorer", "Step by step", body(&recorder.json(&info.name)))
-    };
     let first = recorder.first_step();
+    let section = if recorder.has_begun() {
+        let body = body(&recorder.json(&info.name));
+        Section { style: STYLE, script: SCRIPT, ..Section::new("explorer", "Step by step", body) }
+    } else {
+        let text = format!("The run ends before its step {}.", count(first));
+        Section::new("explorer", "Nothing to show", html! { p { (text) } })
+    };
     let notice = recorder.is_cut().then(|| {
         format!(
             "The recording ends after {} steps: more would make this page slow. See others with --explore {}.. .",

@@ -111,6 +111,11 @@ impl Recorder {
         self.num_steps
     }
 
+    /// The run reached the first step that was asked for.
+    pub fn has_begun(&self) -> bool {
+        self.stage != Stage::Before
+    }
+
     /// The recording ends before the window does, for its size.
     pub fn is_cut(&self) -> bool {
         self.stage == Stage::Full

@@ -235,6 +235,7 @@ fn who_follows_the_recording_knows_the_pool() {
 fn following_changes_no_decision_and_what_is_said_is_no_markup() {
     let page_of = || page(config(), CHATS, 0..400);
     assert_eq!(page_of(), page_of());
+    assert!(page(config(), CHATS, 1_000..1_001).contains("The run ends before its step 1,000."));
     let page = page_of();
     assert_eq!(page.matches("</script>").count(), 2);
     assert!(!page.contains("http://") && !page.contains("https://"));
