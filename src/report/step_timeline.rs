@@ -154,7 +154,7 @@ mod tests {
             host_ns: 10,
             gpu_ns: 60 + index % 7,
             num_decode_tokens: 3,
-            num_prefill_tokens: u32::from(index % 2 == 0),
+            num_prefill_tokens: u32::from(index.is_multiple_of(2)),
             num_scheduled_requests: 3 + (index % 5) as u32,
             ..StepRecord::default()
         }

@@ -331,7 +331,7 @@ fn push_queues(frame: &mut String, told: &mut [Vec<u64>; 2], scheduler: &Schedul
     let now = [running, waiting.map(|request| request.id).collect()];
     if now != *told {
         frame.push_str(",\"q\":");
-        list(frame, &now, |frame, ids| numbers(frame, ids));
+        list(frame, &now, numbers);
         *told = now;
     }
 }
