@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::lifecycle::LifecycleSummary;
 use super::replica_tally::{ReplicaInfo, ReplicaSummary};
 
 /// Several replicas, of which the simulation does not tell.
@@ -12,7 +13,8 @@ use super::replica_tally::{ReplicaInfo, ReplicaSummary};
 pub struct FleetInfo {
     /// The router's policy.
     pub router: String,
-    /// Two or more.
+    /// Those that are there from the start, if replicas come and go.
+    pub num_first_replicas: Option<u32>,
     pub replicas: Vec<ReplicaInfo>,
 }
 
@@ -23,6 +25,9 @@ pub struct FleetSummary {
     pub router: String,
     pub num_replicas: u32,
     pub imbalance: Imbalance,
+    /// If replicas come and go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<LifecycleSummary>,
     pub replicas: Vec<ReplicaSummary>,
 }
 
@@ -70,7 +75,11 @@ impl Spread {
 
 impl FleetSummary {
     /// Of one replica or more.
-    pub(super) fn new(router: String, replicas: Vec<ReplicaSummary>) -> Self {
+    pub(super) fn new(
+        router: String,
+        lifecycle: Option<LifecycleSummary>,
+        replicas: Vec<ReplicaSummary>,
+    ) -> Self {
         Self {
             router,
             num_replicas: replicas.len() as u32,
@@ -85,6 +94,7 @@ impl FleetSummary {
                 kv_usage_mean: Spread::of(&replicas, |replica| replica.kv_usage_mean),
                 gpu_busy: Spread::of(&replicas, |replica| replica.gpu_busy),
             },
+            lifecycle,
             replicas,
         }
     }
@@ -122,7 +132,7 @@ mod tests {
     #[test]
     fn imbalance_is_that_of_the_values() {
         let replica = |finished_requests| ReplicaSummary { finished_requests, ..ReplicaSummary::default() };
-        let fleet = FleetSummary::new("random".to_owned(), [2, 4, 4, 6].map(replica).to_vec());
+        let fleet = FleetSummary::new("random".to_owned(), None, [2, 4, 4, 6].map(replica).to_vec());
         let requests = fleet.imbalance.requests;
         assert_eq!((requests.min, requests.mean, requests.max, requests.max_over_mean), (2.0, 4.0, 6.0, 1.5));
         assert_eq!(requests.coefficient_of_variation, 2.0_f64.sqrt() / 4.0);

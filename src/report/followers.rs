@@ -7,7 +7,7 @@ use super::run_report::RunInfo;
 use super::trace_events::{TRACE_EVENTS, TraceEvents};
 use crate::engine::kv_cache::JournalEntry;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{EngineCall, RequestRecord, StepRecord, TransferRecord};
+use crate::simulation::{EngineCall, ReplicaState, RequestRecord, StepRecord, TransferRecord};
 use crate::units::SimTime;
 
 #[derive(Default)]
@@ -57,6 +57,15 @@ impl Followers {
     pub fn on_transfer(&mut self, replica: u32, transfer: &TransferRecord) {
         if let Some(trace_events) = &mut self.trace_events {
             trace_events.on_transfer(replica, transfer);
+        }
+    }
+
+    pub fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
+        if let Some(trace_events) = &mut self.trace_events {
+            trace_events.on_replica_state(replica, at, state);
+        }
+        if let Some(explorer) = self.explorer.as_mut().filter(|_| state == ReplicaState::Off) {
+            explorer.on_off(replica);
         }
     }
 

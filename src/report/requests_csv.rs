@@ -6,14 +6,14 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::engine::FinishReason;
-use crate::simulation::RequestRecord;
+use crate::simulation::{NO_REPLICA, RequestRecord};
 
 #[derive(Serialize)]
 struct Row<'a> {
     index: u64,
     /// With several replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
-    replica: Option<u32>,
+    replica: Option<Option<u32>>,
     tenant: &'a str,
     session: Option<u64>,
     turn: u32,
@@ -47,7 +47,7 @@ impl RequestsCsv {
     pub fn push(&mut self, request: &RequestRecord, tenants: &[String]) -> csv::Result<()> {
         self.writer.serialize(Row {
             index: request.index,
-            replica: self.is_fleet.then_some(request.replica),
+            replica: self.is_fleet.then(|| replica(request)),
             tenant: tenants.get(request.tenant as usize).map_or("", String::as_str),
             session: request.session,
             turn: request.turn,
@@ -76,6 +76,11 @@ impl RequestsCsv {
     pub fn finish(mut self) -> std::io::Result<()> {
         self.writer.flush()
     }
+}
+
+/// `None` for a request that reached none.
+fn replica(request: &RequestRecord) -> Option<u32> {
+    Some(request.replica).filter(|&replica| replica != NO_REPLICA)
 }
 
 /// Time per output token after the first; `None` with fewer than two, or if the answer is not whole.

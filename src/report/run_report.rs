@@ -21,7 +21,8 @@ use crate::engine::kv_cache::{BlockEviction, JournalEntry, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
 use crate::simulation::{
-    EngineCall, Observer, RequestRecord, Simulation, StepRecord, StepSpan, TransferRecord,
+    EngineCall, Observer, ReplicaState, RequestRecord, ServerLoss, Simulation, StepRecord, StepSpan,
+    TransferRecord,
 };
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
@@ -250,6 +251,15 @@ impl Observer for RunReport {
             let written = kv_events.push(replica, at, events, scheduler);
             self.keep_error("kv_events.jsonl", written);
         }
+    }
+
+    fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
+        self.collector.on_replica_state(replica, at, state);
+        self.followers.on_replica_state(replica, at, state);
+    }
+
+    fn on_failure(&mut self, loss: &ServerLoss) {
+        self.collector.on_failure(loss);
     }
 
     fn on_reset(&mut self, replica: u32, _at: SimTime, done: bool, num_preempted: u32) {

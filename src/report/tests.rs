@@ -13,7 +13,7 @@ use crate::engine::kv_cache::{KvCacheManager, KvCacheSpec};
 use crate::engine::scheduler::Scheduler;
 use crate::engine::{EngineConfig, FinishReason, SpecMethod, SpeculativeConfig};
 use crate::simulation::router::RoundRobin;
-use crate::simulation::{DraftAcceptance, Replica, ReplicaConfig, RequestRecord, Simulation};
+use crate::simulation::{Action, DraftAcceptance, Replica, ReplicaConfig, RequestRecord, Simulation};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
@@ -60,6 +60,16 @@ pub(super) fn simulation(config: EngineConfig, rows: &str) -> Simulation {
 
 /// Of so many replicas.
 pub(super) fn simulation_of(num_replicas: usize, config: EngineConfig, rows: &str) -> Simulation {
+    simulation_with(num_replicas, config, rows, Vec::new())
+}
+
+/// With what is done to them.
+pub(super) fn simulation_with(
+    num_replicas: usize,
+    config: EngineConfig,
+    rows: &str,
+    actions: Vec<Action>,
+) -> Simulation {
     let input = TraceInput::new(std::io::Cursor::new(rows.to_owned())).unwrap();
     let trace = TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("tiny.jsonl") };
     let workload = Trace::new(input, &trace, None, 1).unwrap();
@@ -72,7 +82,7 @@ pub(super) fn simulation_of(num_replicas: usize, config: EngineConfig, rows: &st
         Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts })
     };
     let replicas = (0..num_replicas).map(|_| replica()).collect();
-    Simulation::new(Box::new(workload), replicas, Box::new(RoundRobin::default()), Vec::new())
+    Simulation::new(Box::new(workload), replicas, Box::new(RoundRobin::default()), actions)
 }
 
 fn report(target: &Path, config: EngineConfig, rows: &str) -> RunSummary {
@@ -383,7 +393,7 @@ fn a_fleet_is_reported_as_a_whole_and_by_replica() {
         block_size_tokens: 16,
     };
     let replicas = vec![replica.clone(), ReplicaInfo { pool: None, ..replica }];
-    let fleet = Some(FleetInfo { router: "round_robin".into(), replicas });
+    let fleet = Some(FleetInfo { router: "round_robin".into(), num_first_replicas: None, replicas });
     let mut report = RunReport::create(&target, RunInfo { fleet, ..info(&config()) }).unwrap();
     simulation_of(2, config(), SHARING).run(&mut report).unwrap();
     let summary = report.finish(&[], WorkloadNotes::default()).unwrap();

@@ -36,6 +36,8 @@ pub(super) struct Bin {
     pub peak_used_blocks: u32,
     pub moving_queries_tokens: u64,
     pub moving_hits_tokens: u64,
+    /// If replicas come and go.
+    pub ready_replicas: Option<u32>,
 }
 
 impl Bin {
@@ -48,6 +50,7 @@ impl Bin {
             peak_used_blocks: self.used_blocks,
             moving_queries_tokens: self.moving_queries_tokens,
             moving_hits_tokens: self.moving_hits_tokens,
+            ready_replicas: self.ready_replicas,
             ..Self::default()
         }
     }
@@ -94,6 +97,8 @@ struct Row {
     waiting: u32,
     used_blocks: u32,
     peak_used_blocks: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready_replicas: Option<u32>,
 }
 
 impl Timeseries {
@@ -148,6 +153,7 @@ impl Timeseries {
         bin.peak_used_blocks = bin.peak_used_blocks.max(standing.peak_used_blocks);
         bin.moving_queries_tokens = standing.moving_queries_tokens;
         bin.moving_hits_tokens = standing.moving_hits_tokens;
+        bin.ready_replicas = standing.num_ready_replicas;
     }
 
     pub fn on_request(&mut self, at: SimTime, is_finished: bool) {
@@ -169,6 +175,7 @@ impl Timeseries {
 
     pub fn write(&self, path: &Path) -> csv::Result<()> {
         let mut writer = csv::Writer::from_path(path)?;
+        let first_ready = self.bins.iter().find_map(|bin| bin.ready_replicas);
         for (index, bin) in self.bins.iter().enumerate() {
             writer.serialize(Row {
                 begin_s: index as f64 * self.width_s(),
@@ -188,6 +195,8 @@ impl Timeseries {
                 waiting: bin.waiting,
                 used_blocks: bin.used_blocks,
                 peak_used_blocks: bin.peak_used_blocks,
+                // Bins before the first step are as the first with one.
+                ready_replicas: bin.ready_replicas.or(first_ready),
             })?;
         }
         writer.flush()?;

@@ -97,6 +97,13 @@ impl Recorder {
         }
     }
 
+    /// Its server is gone, and what starts in its place has another pool.
+    pub fn on_off(&mut self, replica: u32) {
+        if replica == self.options.replica && self.stage == Stage::Recording && self.num_steps > 0 {
+            self.stage = Stage::Done;
+        }
+    }
+
     pub fn on_request(&mut self, request: &RequestRecord, tenants: &[String]) {
         if self.stage != Stage::Before && request.replica == self.options.replica {
             self.requests.name(request, tenants);

@@ -80,8 +80,15 @@ impl Lifelines {
         replica: u32,
         id: u64,
         num_prompt_tokens: u32,
-        queue: Option<&mut EventQueue<impl Write>>,
+        mut queue: Option<&mut EventQueue<impl Write>>,
     ) {
+        // One that its server took with it, and that is sent anew.
+        if let Some(lost) = self.lives.remove(&id)
+            && let Some(queue) = queue.as_deref_mut()
+        {
+            queue.lifeline(at, 'e', (lost.replica, id), lost.phase.name(), NO_ARGS);
+            queue.lifeline(at, 'e', (lost.replica, id), REQUEST, "{\"finished\":\"lost\"}");
+        }
         let life = Life { replica, arrival: at, num_prompt_tokens, phase: Phase::Queued, phase_began: at };
         if let Some(queue) = queue {
             begin(id, &life, queue);

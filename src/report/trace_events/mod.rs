@@ -2,12 +2,12 @@
 //! Format, with a process for each replica.
 //!
 //! Events are written while the simulation runs, in the order of their times. What is kept is the
-//! requests in the engine, and events that begin after the present: steps in flight and copies that
-//! wait for their link.
+//! requests in the engine, and events since the begin of the first step or copy that is under way.
 
 mod file;
 mod lifeline;
 mod queue;
+mod running;
 #[cfg(test)]
 mod tests;
 
@@ -18,12 +18,13 @@ use std::path::{Path, PathBuf};
 use file::TraceFile;
 use lifeline::Lifelines;
 use queue::{EventQueue, Track};
+use running::{Running, Work};
 
 use super::ReportError;
 use super::json::{number, string};
 use crate::engine::connector::{Direction, TierKind};
-use crate::engine::scheduler::{Scheduler, SchedulerOutput};
-use crate::simulation::{EngineCall, RequestRecord, StepRecord, TransferRecord};
+use crate::engine::scheduler::Scheduler;
+use crate::simulation::{EngineCall, ReplicaState, RequestRecord, StepRecord, TransferRecord};
 use crate::units::SimTime;
 
 /// The name where none is given, in the report's folder.
@@ -56,6 +57,7 @@ pub(super) struct TraceEvents {
     queue: EventQueue<TraceFile>,
     window: Range<SimTime>,
     lifelines: Lifelines,
+    running: Running,
     replicas: Vec<Counted>,
     is_open: bool,
     is_over: bool,
@@ -104,6 +106,7 @@ impl TraceEvents {
             queue,
             window: options.window.clone(),
             lifelines: Lifelines::default(),
+            running: Running::default(),
             replicas: names
                 .usable_blocks
                 .iter()
@@ -127,7 +130,13 @@ impl TraceEvents {
 
     /// The clock has come to `now`, and everything before is known.
     fn advance(&mut self, now: SimTime) {
-        if self.is_over || now < self.window.start {
+        if self.is_over {
+            return;
+        }
+        while let Some((work, end)) = self.running.pop_over(now.min(self.window.end)) {
+            self.write(&work, end);
+        }
+        if now < self.window.start {
             return;
         }
         if !self.is_open {
@@ -138,13 +147,18 @@ impl TraceEvents {
             self.close();
             return;
         }
-        self.queue.flush(now);
+        let is_known = self.running.first_begin().map_or(now, |begin| begin.min(now));
+        self.queue.flush(is_known);
     }
 
     fn close(&mut self) {
-        if std::mem::replace(&mut self.is_over, true) {
+        if self.is_over {
             return;
         }
+        while let Some((work, end)) = self.running.pop_over(SimTime::MAX) {
+            self.write(&work, end);
+        }
+        self.is_over = true;
         if self.is_open {
             self.lifelines.close(&mut self.queue, self.window.end);
         }
@@ -169,7 +183,10 @@ impl TraceEvents {
             }
             EngineCall::Schedule { record, output } => {
                 self.lifelines.schedule(at, output, queue);
-                self.schedule(record, output);
+                let num_tokens = output.total_num_scheduled_tokens;
+                if num_tokens > 0 {
+                    self.running.push(Work::Step { record: *record, num_tokens });
+                }
             }
             EngineCall::UpdateFromOutput { outputs, .. } => self.lifelines.update(at, outputs, queue),
             // The request's record follows.
@@ -184,11 +201,40 @@ impl TraceEvents {
         }
     }
 
-    /// A step's slices: the host plans it, the GPU executes it, and an arrow from one to the other.
-    fn schedule(&mut self, record: &StepRecord, output: &SchedulerOutput) {
+    /// A replica comes or goes. What it has under way when it is gone ends here.
+    pub fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
+        self.advance(at);
+        if self.is_over {
+            return;
+        }
+        let name = match state {
+            ReplicaState::Off => "off",
+            ReplicaState::Starting(_) => "starting",
+            ReplicaState::Ready => "ready",
+            ReplicaState::Draining => "draining",
+        };
+        if state == ReplicaState::Off {
+            for work in self.running.take_of(replica) {
+                self.write(&work, at);
+            }
+        }
+        if self.is_open {
+            self.queue.instant(at, Track { replica, tid: HOST }, "p", name, "{}");
+        }
+    }
+
+    /// The slices of something that ended at `end`.
+    fn write(&mut self, work: &Work, end: SimTime) {
+        match work {
+            Work::Step { record, num_tokens } => self.write_step(record, *num_tokens, end),
+            Work::Transfer { replica, record } => self.write_transfer(*replica, record, end),
+        }
+    }
+
+    /// The host plans a step, the GPU executes it, and an arrow goes from one to the other.
+    fn write_step(&mut self, record: &StepRecord, num_tokens: u32, end: SimTime) {
         let (at, started_at) = (record.scheduled_at, record.started_at);
-        let num_tokens = output.total_num_scheduled_tokens;
-        if num_tokens == 0 || !self.is_in_window(at, started_at + SimTime(record.gpu_ns)) {
+        if !self.is_in_window(at, end) {
             return;
         }
         let (step, replica) = (record.index, record.replica);
@@ -199,7 +245,7 @@ impl TraceEvents {
         let queue = &mut self.queue;
         queue.slice(
             at,
-            record.host_ns,
+            record.host_ns.min(end.since(at).as_ns()),
             host,
             "schedule",
             format_args!(
@@ -207,6 +253,10 @@ impl TraceEvents {
                 record.num_scheduled_requests, record.num_preempted
             ),
         );
+        if started_at > end {
+            // Its server went away before the GPU began.
+            return;
+        }
         let kind = match (prefill, decode) {
             (0, _) => "execute decode",
             (_, 0) => "execute prefill",
@@ -215,7 +265,7 @@ impl TraceEvents {
         queue.flow(at, host, arrow, 's');
         queue.slice(
             started_at,
-            record.gpu_ns,
+            end.since(started_at).as_ns(),
             gpu,
             kind,
             format_args!(
@@ -257,8 +307,15 @@ impl TraceEvents {
     }
 
     pub fn on_transfer(&mut self, replica: u32, transfer: &TransferRecord) {
-        let TransferRecord { started_at, finished_at, .. } = *transfer;
-        if !self.is_in_window(started_at, finished_at) {
+        if !self.is_over {
+            self.running.push(Work::Transfer { replica, record: *transfer });
+        }
+    }
+
+    fn write_transfer(&mut self, replica: u32, transfer: &TransferRecord, end: SimTime) {
+        let begin = transfer.started_at;
+        // Its server may have gone away before the link was free for it.
+        if begin > end || !self.is_in_window(begin, end) {
             return;
         }
         let (offset, name) = match transfer.direction {
@@ -272,7 +329,7 @@ impl TraceEvents {
             let _ = write!(args, ",\"request\":{request}");
         }
         args.push('}');
-        self.queue.slice(started_at, finished_at.since(started_at).as_ns(), track, name, args);
+        self.queue.slice(begin, end.since(begin).as_ns(), track, name, args);
     }
 }
 

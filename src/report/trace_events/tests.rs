@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::engine::EngineConfig;
-use crate::report::tests::{SHARING, config, info, simulation, simulation_of};
+use crate::report::tests::{SHARING, config, info, simulation, simulation_of, simulation_with};
 use crate::report::{FleetInfo, ReplicaInfo, RunInfo, RunReport};
+use crate::simulation::{Action, ActionKind, LifecycleConfig};
 use crate::workload::WorkloadNotes;
 
 /// Runs with a trace of events and returns its text.
@@ -226,7 +227,11 @@ fn a_window_holds_what_overlaps_it() {
 fn each_replica_is_a_process() {
     let dir = tempfile::tempdir().unwrap();
     let replica = |_| ReplicaInfo { num_gpu_blocks: 101, ..ReplicaInfo::default() };
-    let fleet = FleetInfo { router: "round_robin".to_owned(), replicas: (0..2).map(replica).collect() };
+    let fleet = FleetInfo {
+        router: "round_robin".to_owned(),
+        replicas: (0..2).map(replica).collect(),
+        ..FleetInfo::default()
+    };
     let info = RunInfo { fleet: Some(fleet), ..info(&config()) };
     let mut report = RunReport::create(&dir.path().join("run"), info).unwrap();
     report.trace_events(&TraceEventsOptions { path: None, window: whole() }, &[]).unwrap();
@@ -239,6 +244,39 @@ fn each_replica_is_a_process() {
     let of = |pid: u64| names(&events, "b", "request").iter().filter(|begin| begin["pid"] == pid).count();
     assert_eq!((of(1), of(2)), (3, 2));
     assert!(names(&events, "X", "schedule").iter().any(|slice| slice["pid"] == 2));
+}
+
+/// The first replica fails at 5 ms and begins anew at 5.5 ms: its step ends there, and its requests go to
+/// the other.
+#[test]
+fn what_a_failure_cuts_short_ends_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = |_| ReplicaInfo { num_gpu_blocks: 101, ..ReplicaInfo::default() };
+    let fleet = FleetInfo {
+        router: "round_robin".to_owned(),
+        replicas: (0..2).map(replica).collect(),
+        ..FleetInfo::default()
+    };
+    let info = RunInfo { fleet: Some(fleet), ..info(&config()) };
+    let mut report = RunReport::create(&dir.path().join("run"), info).unwrap();
+    report.trace_events(&TraceEventsOptions { path: None, window: whole() }, &[]).unwrap();
+    let actions = vec![Action {
+        at: SimTime(5_000_000),
+        kind: ActionKind::Restart { replica: 0, start_up: SimTime(500_000) },
+    }];
+    simulation_with(2, config(), CROWD, actions)
+        .with_lifecycle(LifecycleConfig::default())
+        .run(&mut report)
+        .unwrap();
+    report.finish(&[], WorkloadNotes::default()).unwrap();
+    let events = check(&read(&dir.path().join("run").join(TRACE_EVENTS)));
+    let at = |name: &str| ns(names(&events, "i", name)[0], "ts");
+    assert_eq!((at("off"), at("ready")), (5_000_000, 5_500_000));
+    let is_cut = |slice: &&Value| slice["pid"] == 1 && ns(slice, "ts") + ns(slice, "dur") == 5_000_000;
+    assert!(events.iter().filter(|event| event["ph"] == "X").any(|slice| is_cut(&slice)));
+    let lost = names(&events, "e", "request").iter().filter(|end| end["args"]["finished"] == "lost").count();
+    assert_eq!(names(&events, "b", "request").len(), 5 + lost);
+    assert!(lost > 0);
 }
 
 #[test]
