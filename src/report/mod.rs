@@ -15,6 +15,11 @@ mod lifecycle;
 mod log_histogram;
 pub(crate) mod manifest;
 mod metric_names;
+#[cfg(not(feature = "parquet"))]
+#[path = "no_parquet.rs"]
+mod parquet;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod percentiles;
 pub(crate) mod plots;
 mod replica_tally;
@@ -24,6 +29,7 @@ mod run_page;
 mod run_report;
 mod step_timeline;
 mod summary;
+mod table_column;
 mod terminal;
 mod timeseries;
 mod trace_events;
@@ -36,11 +42,13 @@ pub use lifecycle::LifecycleSummary;
 pub(crate) use manifest::MANIFEST;
 pub use manifest::TraceInfo;
 pub use metric_names::{HEADLINES, metric_names, number_at};
+pub(crate) use parquet::parquet_bytes;
 pub use percentiles::LatencyMs;
 pub use replica_tally::{ReplicaInfo, ReplicaSummary};
 pub use run_figures::RunFigures;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;
+pub(crate) use table_column::{Column, Kind};
 pub use terminal::terminal_table;
 pub use trace_events::{TRACE_EVENTS, TraceEventsOptions};
 
