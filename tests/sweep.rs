@@ -7,7 +7,8 @@ use std::time::Duration;
 
 /// Everything that a finished sweep writes, save for the journal, whose rows are in the order in
 /// which they finished.
-const RESULTS: [&str; 5] = ["results.csv", "points.csv", "results.json", "sweep.svg", "pareto.svg"];
+const RESULTS: [&str; 6] =
+    ["results.csv", "points.csv", "results.json", "report.html", "sweep.svg", "pareto.svg"];
 
 /// Where kvsim is built with them.
 const PARQUET: [&str; 2] = ["results.parquet", "points.parquet"];

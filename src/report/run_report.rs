@@ -12,10 +12,10 @@ use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
 use super::requests_csv::{self, RequestsCsv};
-use super::run_page::{RunView, run_page};
+use super::run_page::{RunView, hit_rate_svg, kv_usage_svg, run_page};
 use super::step_timeline::StepTimeline;
 use super::trace_events::{TraceEvents, TraceEventsOptions, TraceNames};
-use super::{ReportError, RunSummary, plots, timeseries};
+use super::{ReportError, RunSummary, timeseries};
 use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, JournalEntry, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
@@ -169,9 +169,6 @@ impl RunReport {
         let csv_path = self.folder.file("timeseries.csv");
         series.write(&csv_path).map_err(|error| ReportError::write(&csv_path)(csv_error(error)))?;
         self.folder.parquet_beside("timeseries.csv", &timeseries::COLUMNS)?;
-        self.folder.write("hit_rate.svg", &plots::hit_rate(&self.info.name, series)?)?;
-        let kv_usage = plots::kv_usage(&self.info.name, series, &self.info.usable_blocks())?;
-        self.folder.write("kv_usage.svg", &kv_usage)?;
         if let Some(fleet) = &summary.fleet {
             let path = self.folder.file("replicas.csv");
             fleet.write(&path).map_err(|error| ReportError::write(&path)(csv_error(error)))?;
@@ -181,9 +178,12 @@ impl RunReport {
             info: &self.info,
             summary: &summary,
             series: &series.coarser(),
+            spreads: &self.collector.spreads(residencies),
             timeline: &self.timeline,
             more_files: self.followers.files(),
         };
+        self.folder.write("hit_rate.svg", &hit_rate_svg(&view))?;
+        self.folder.write("kv_usage.svg", &kv_usage_svg(&view))?;
         self.folder.write("report.html", &run_page(&view))?;
         let manifest =
             Manifest::new(&self.info.name, self.info.seed, &self.info.scenario, self.info.trace.as_ref());

@@ -67,7 +67,7 @@ impl Sweep {
             return Ok(None);
         }
         let results = Results::new(&self.plan, std::mem::take(&mut journal.rows));
-        results.write(&options.folder)?;
+        results.write(&options.folder, options.reports)?;
         Ok(Some(results))
     }
 
