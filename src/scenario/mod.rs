@@ -31,4 +31,5 @@ pub use file::{ActionSection, CostSection, ScenarioFile};
 pub use pool::Pool;
 pub use server_size::{ModelError, ServerSize, find_model};
 pub use template::Template;
+pub(crate) use trace_progress::CountingReader;
 pub(crate) use tree::{Node, Value, split_path};
