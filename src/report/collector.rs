@@ -14,13 +14,11 @@ use super::summary::{
 };
 use super::timeseries::Timeseries;
 use crate::engine::FinishReason;
-use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::prefix_cache_stats::PrefixCacheStats;
 use crate::engine::scheduler::SpecDecodingStats;
-use crate::simulation::{RequestRecord, StepRecord, StepSpan};
+use crate::simulation::{RequestRecord, RunEnding, StepRecord, StepSpan};
 use crate::units::SimTime;
-use crate::workload::WorkloadNotes;
 
 /// Turns from here on are counted together.
 const LAST_TURN: usize = 31;
@@ -241,10 +239,10 @@ impl Collector {
         &mut self,
         info: &RunInfo,
         residencies: &Residencies,
-        tiers: &[(TierKind, TierStats)],
         kv_events: Option<u64>,
-        workload: WorkloadNotes,
+        ending: RunEnding,
     ) -> RunSummary {
+        let RunEnding { tiers, workload, prefix_index } = ending;
         let duration_s = self.last_step_at.as_secs_f64();
         let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
         let mean = |sum: f64, count: u64| if count > 0 { sum / count as f64 } else { 0.0 };
@@ -304,10 +302,7 @@ impl Collector {
             external_cache: (!tiers.is_empty()).then(|| ExternalCache {
                 total: HitRate::of(connector.queries, connector.hits),
                 preempted: HitRate::of(connector.preempted_queries, connector.preempted_hits),
-                tiers: tiers
-                    .iter()
-                    .map(|(kind, stats)| TierSummary { kind: *kind, stats: stats.clone() })
-                    .collect(),
+                tiers: tiers.into_iter().map(|(kind, stats)| TierSummary { kind, stats }).collect(),
             }),
             kv_cache: KvCache {
                 num_gpu_blocks: info.num_gpu_blocks(),
@@ -350,7 +345,7 @@ impl Collector {
             fleet: info.fleet.as_ref().map(|fleet| {
                 let tallies = self.replicas.iter().zip(&fleet.replicas).zip(0..);
                 let replicas = tallies.map(|((tally, info), index)| tally.summary(index, info, duration_s));
-                FleetSummary::new(fleet.router.clone(), replicas.collect())
+                FleetSummary::new(fleet.router.clone(), prefix_index.clone(), replicas.collect())
             }),
         }
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::replica_tally::{ReplicaInfo, ReplicaSummary};
+use crate::simulation::router::PrefixIndexStats;
 
 /// Several replicas, of which the simulation does not tell.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +23,9 @@ pub struct FleetSummary {
     /// The router's policy.
     pub router: String,
     pub num_replicas: u32,
+    /// What the router knew of the prefix caches, if it looks at prefixes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix_index: Option<PrefixIndexStats>,
     pub imbalance: Imbalance,
     pub replicas: Vec<ReplicaSummary>,
 }
@@ -70,10 +74,15 @@ impl Spread {
 
 impl FleetSummary {
     /// Of one replica or more.
-    pub(super) fn new(router: String, replicas: Vec<ReplicaSummary>) -> Self {
+    pub(super) fn new(
+        router: String,
+        prefix_index: Option<PrefixIndexStats>,
+        replicas: Vec<ReplicaSummary>,
+    ) -> Self {
         Self {
             router,
             num_replicas: replicas.len() as u32,
+            prefix_index,
             imbalance: Imbalance {
                 requests: Spread::of(&replicas, |replica| replica.finished_requests as f64),
                 prefill_computed_tokens: Spread::of(&replicas, |replica| {
@@ -122,7 +131,7 @@ mod tests {
     #[test]
     fn imbalance_is_that_of_the_values() {
         let replica = |finished_requests| ReplicaSummary { finished_requests, ..ReplicaSummary::default() };
-        let fleet = FleetSummary::new("random".to_owned(), [2, 4, 4, 6].map(replica).to_vec());
+        let fleet = FleetSummary::new("random".to_owned(), None, [2, 4, 4, 6].map(replica).to_vec());
         let requests = fleet.imbalance.requests;
         assert_eq!((requests.min, requests.mean, requests.max, requests.max_over_mean), (2.0, 4.0, 6.0, 1.5));
         assert_eq!(requests.coefficient_of_variation, 2.0_f64.sqrt() / 4.0);

@@ -8,6 +8,7 @@ use super::summary::{
     ExternalCache, HitRate, NamedHitRate, PrefixCache, RunSummary, SpeculativeDecoding, TierSummary,
 };
 use crate::engine::connector::{TierKind, TierStats};
+use crate::simulation::router::PrefixIndexStats;
 
 /// What one looks at first, the most telling in front.
 pub const HEADLINES: [&str; 14] = [
@@ -42,7 +43,11 @@ pub fn metric_names() -> Vec<String> {
         }),
         speculative_decoding: Some(SpeculativeDecoding::default()),
         kv_events: Some(0),
-        fleet: Some(FleetSummary { replicas: vec![ReplicaSummary::default()], ..FleetSummary::default() }),
+        fleet: Some(FleetSummary {
+            prefix_index: Some(PrefixIndexStats::default()),
+            replicas: vec![ReplicaSummary::default()],
+            ..FleetSummary::default()
+        }),
         ..RunSummary::default()
     };
     let mut names = Vec::new();

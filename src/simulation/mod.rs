@@ -23,5 +23,5 @@ mod tests;
 pub use observer::{EngineCall, Observer, RequestRecord, StepRecord, TransferRecord};
 pub use output_steps::StepSpan;
 pub use replica::{DraftAcceptance, Replica, ReplicaConfig};
-pub use run::{Action, ActionKind, Simulation, SimulationError};
+pub use run::{Action, ActionKind, RunEnding, Simulation, SimulationError};
 pub use transfers::{Link, Transfers};

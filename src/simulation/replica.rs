@@ -18,6 +18,7 @@ use crate::cost::{CostModel, StepShape};
 use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::hash::BlockHash;
 use crate::engine::kv_cache::JournalEntry;
+use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
     Scheduler, SchedulerOutput,
@@ -164,6 +165,16 @@ impl Replica {
         pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks()
     }
 
+    /// Lets [`Self::take_cache_changes`] have something to take.
+    pub(super) fn record_cache_changes(&mut self) {
+        self.scheduler.kv_cache_manager_mut().block_pool_mut().record_cache_changes();
+    }
+
+    /// What changed in the prefix cache since the last call, in place of what `changes` holds.
+    pub(super) fn take_cache_changes(&mut self, changes: &mut Vec<CacheChange>) {
+        self.scheduler.kv_cache_manager_mut().block_pool_mut().take_cache_changes(changes);
+    }
+
     pub(super) fn follow_engine(&mut self) {
         self.scheduler.take_no_shortcuts();
         self.scheduler.keep_finished_hashes();
@@ -177,6 +188,7 @@ impl Replica {
 
     pub(super) fn add_request(
         &mut self,
+        now: SimTime,
         arrival: Arrival,
         observer: &mut dyn Observer,
     ) -> Result<RequestSlot, RequestError> {
@@ -189,7 +201,7 @@ impl Replica {
             max_tokens: output.len(),
             known_output: Some(output),
             priority: i64::from(priority),
-            arrival_time: at.as_ns(),
+            arrival_time: now.as_ns(),
             extras: (extras != PromptExtras::default()).then(|| Box::new(extras)),
             skip_reading_prefix_cache: request.skip_reading_prefix_cache,
             ..NewRequest::default()
@@ -223,7 +235,7 @@ impl Replica {
             rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
         });
         let call = EngineCall::AddRequest { slot, id: index };
-        tell(self.index, &mut self.scheduler, &mut self.journal, at, call, observer);
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
         Ok(slot)
     }
 

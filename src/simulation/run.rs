@@ -1,5 +1,6 @@
 //! The clock: takes the next event, whatever it is, until there is none.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use thiserror::Error;
@@ -7,12 +8,13 @@ use thiserror::Error;
 use super::event_queue::{Event, EventQueue};
 use super::observer::Observer;
 use super::replica::Replica;
-use super::router::{ReplicaView, Router};
+use super::router::{Metrics, PrefixIndexStats, Router};
 use super::serving::Serving;
 use crate::engine::connector::{TierKind, TierStats};
+use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::RequestError;
 use crate::units::SimTime;
-use crate::workload::{Workload, WorkloadError, WorkloadNotes};
+use crate::workload::{Arrival, Workload, WorkloadError, WorkloadNotes};
 
 /// Why a simulation cannot go on.
 #[derive(Debug, Error)]
@@ -64,12 +66,29 @@ pub struct Simulation {
     workload: Box<dyn Workload>,
     router: Box<dyn Router>,
     replicas: Vec<Serving>,
-    /// What the router sees of each replica.
-    views: Vec<ReplicaView>,
+    metrics: Metrics,
+    /// From the router to a replica.
+    router_latency: SimTime,
+    /// Requests on that way, with the replica.
+    in_transit: VecDeque<(usize, Arrival)>,
     actions: Vec<Action>,
     events: EventQueue,
     now: SimTime,
+    /// Of one step, kept for their memory.
     ended: Vec<u64>,
+    cache_changes: Vec<CacheChange>,
+}
+
+/// What a simulation knows at its end besides what it told its observer.
+#[derive(Clone, Debug, Default)]
+pub struct RunEnding {
+    /// What the tiers behind the GPUs' caches have done, if there are any: those of one place in the
+    /// order of tiers are added up over the replicas.
+    pub tiers: Vec<(TierKind, TierStats)>,
+    /// What the workload says of where its requests come from.
+    pub workload: WorkloadNotes,
+    /// Of a router that knows prefixes.
+    pub prefix_index: Option<PrefixIndexStats>,
 }
 
 impl Simulation {
@@ -86,18 +105,41 @@ impl Simulation {
         for (index, action) in actions.iter().enumerate() {
             events.push(action.at, Event::Action(index));
         }
-        let view = |replica: &Replica| ReplicaView {
-            is_ready: true,
-            num_blocks: replica.scheduler().config().num_gpu_blocks - 1,
-            ..ReplicaView::default()
-        };
-        let views = replicas.iter().map(view).collect();
+        let num_blocks = replicas.iter().map(|replica| replica.scheduler().config().num_gpu_blocks - 1);
+        let metrics = Metrics::new(num_blocks);
+        let reads_events = router.reads_events();
         let serving = |(index, mut replica): (usize, Replica)| {
             replica.set_index(index as u32);
+            if reads_events {
+                replica.record_cache_changes();
+            }
             Serving::new(replica)
         };
-        let replicas = replicas.into_iter().enumerate().map(serving).collect();
-        Self { workload, router, replicas, views, actions, events, now: SimTime::ZERO, ended: Vec::new() }
+        Self {
+            workload,
+            router,
+            replicas: replicas.into_iter().enumerate().map(serving).collect(),
+            metrics,
+            router_latency: SimTime::ZERO,
+            in_transit: VecDeque::new(),
+            actions,
+            events,
+            now: SimTime::ZERO,
+            ended: Vec::new(),
+            cache_changes: Vec::new(),
+        }
+    }
+
+    /// A request reaches its replica so long after it reached the router.
+    pub fn with_router_latency(self, latency: SimTime) -> Self {
+        Self { router_latency: latency, ..self }
+    }
+
+    /// The router sees the replicas' metrics as they were when they were last read: at 0 and after
+    /// each interval. 0 is at any time.
+    pub fn with_metrics_interval(mut self, interval: SimTime) -> Self {
+        self.metrics.set_interval(interval);
+        self
     }
 
     /// The time of the last event.
@@ -109,19 +151,19 @@ impl Simulation {
         self.replicas.iter().map(|serving| &serving.replica)
     }
 
-    /// What the tiers behind the GPUs' caches have done, if there are any: those of one place in the
-    /// order of tiers are added up over the replicas.
-    pub fn tier_stats(&self) -> Vec<(TierKind, TierStats)> {
-        let mut sum: Vec<(TierKind, TierStats)> = Vec::new();
+    /// What is known at the end, or so far.
+    pub fn ending(&self) -> RunEnding {
+        let mut tiers: Vec<(TierKind, TierStats)> = Vec::new();
         for replica in self.replicas() {
             for (place, (kind, stats)) in replica.tier_stats().into_iter().enumerate() {
-                match sum.get_mut(place) {
+                match tiers.get_mut(place) {
                     Some((_, so_far)) => so_far.add(&stats),
-                    None => sum.push((kind, stats)),
+                    None => tiers.push((kind, stats)),
                 }
             }
         }
-        sum
+        let prefix_index = self.router.index_stats();
+        RunEnding { tiers, workload: self.workload.notes(), prefix_index }
     }
 
     /// Lets [`Observer::on_engine_call`] have the journal, and makes the engine list in full what it
@@ -138,11 +180,6 @@ impl Simulation {
     /// The workload's names of tenants.
     pub fn tenants(&self) -> &[String] {
         self.workload.tenants()
-    }
-
-    /// What the workload says of where its requests come from, so far.
-    pub fn workload_notes(&self) -> WorkloadNotes {
-        self.workload.notes()
     }
 
     /// Takes one event; false when there is none left.
@@ -195,6 +232,11 @@ impl Simulation {
         }
         match event {
             Event::Arrival => self.arrive(observer)?,
+            Event::Deliver => {
+                if let Some((replica, arrival)) = self.in_transit.pop_front() {
+                    self.deliver(replica, arrival, observer)?;
+                }
+            }
             Event::Update { replica } => self.update(replica as usize, observer),
             Event::Abort { replica, slot, index } => {
                 let at_replica = replica as usize;
@@ -222,18 +264,24 @@ impl Simulation {
             self.workload.finished(index, self.now);
         }
         self.ended = ended;
+        if self.router.reads_events() {
+            self.replicas[at].replica.take_cache_changes(&mut self.cache_changes);
+            if !self.cache_changes.is_empty() {
+                self.router.on_events(self.now, at, &self.cache_changes);
+            }
+        }
         self.replicas[at].plan(next, &mut self.events);
         self.look(at);
     }
 
-    /// Brings the router's view of a replica up to date.
+    /// Brings the metrics of a replica up to date.
     fn look(&mut self, at: usize) {
-        self.replicas[at].look(&mut self.views[at]);
+        self.metrics.set(self.now, at, self.replicas[at].gauges());
     }
 
     /// A request is no longer at a replica.
     fn left(&mut self, at: usize, index: u64) {
-        self.views[at].num_in_flight -= 1;
+        self.metrics.left(at);
         self.router.ended(index, at);
     }
 
@@ -245,17 +293,32 @@ impl Simulation {
 
     fn arrive(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {
         let Some(arrival) = self.workload.next()? else { return Ok(()) };
-        let at = self.router.choose(&arrival.request, &self.views);
+        let at = self.router.choose(self.now, &arrival.request, self.metrics.views(self.now));
         self.router.sent(&arrival.request, at);
-        self.views[at].num_in_flight += 1;
+        self.metrics.sent(at);
+        if self.router_latency == SimTime::ZERO {
+            return self.deliver(at, arrival, observer);
+        }
+        self.in_transit.push_back((at, arrival));
+        self.events.push(self.now + self.router_latency, Event::Deliver);
+        Ok(())
+    }
+
+    fn deliver(
+        &mut self,
+        at: usize,
+        arrival: Arrival,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
         let index = arrival.request.index;
         let trace_line = arrival.request.trace_line;
-        let patience = arrival.request.patience;
-        let added = self.replicas[at].replica.add_request(arrival, observer);
+        let gives_up_at = arrival.request.patience.map(|patience| arrival.at + patience.lasts);
+        let added = self.replicas[at].replica.add_request(self.now, arrival, observer);
         let slot = added.map_err(|source| SimulationError::Request { index, trace_line, source })?;
-        if let Some(patience) = patience {
+        if let Some(gives_up_at) = gives_up_at {
+            // Who gave up on the way is aborted as soon as it is there.
             let event = Event::Abort { replica: at as u32, slot, index };
-            self.events.push(self.now + patience.lasts, event);
+            self.events.push(gives_up_at.max(self.now), event);
         }
         self.wake(at);
         Ok(())
