@@ -96,7 +96,10 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             let index = &summary["fleet"]["prefix_index"];
             assert!(index["matched_blocks"] == 0 && index["events"] == index["foreign_events"]);
             let reason = index["no_match_because"].as_str().unwrap();
-            assert!(reason.starts_with("the router hashes with sha256_cbor, the engines with sha256"), "{reason}");
+            assert!(
+                reason.starts_with("the router hashes with sha256_cbor, the engines with sha256"),
+                "{reason}"
+            );
         }
         "pools" => {
             let replicas = summary["fleet"]["replicas"].as_array().unwrap();

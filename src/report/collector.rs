@@ -222,9 +222,10 @@ impl Collector {
                  ({matching_tokens} must match)"
             )
         } else if hitless.sharing == 0 {
+            let there = if self.replicas.len() > 1 { " at the same replica" } else { "" };
             format!(
                 "nothing shared: no prompt that is long enough begins with the same {matching_tokens} tokens \
-                 as one before it"
+                 as one before it{there}"
             )
         } else {
             let everywhere = if self.num_kv_cache_groups > 1 { " in every KV cache group" } else { "" };

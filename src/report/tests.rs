@@ -390,6 +390,8 @@ fn a_fleet_is_reported_as_a_whole_and_by_replica() {
         (summary.prefix_cache.total.queries_tokens, summary.prefix_cache.total.hits_tokens),
         (1_200, 0)
     );
+    let reason = summary.prefix_cache.zero_hits_because.as_deref().unwrap();
+    assert!(reason.ends_with("as one before it at the same replica"), "{reason}");
     assert_eq!((summary.latency.itl.count, summary.latency.itl.max_ms), (2, 1.001));
     // 38 blocks of 200 for 3.602 and 1.6 ms.
     assert_eq!((summary.kv_cache.num_gpu_blocks, summary.kv_cache.usage_peak), (202, 0.19));

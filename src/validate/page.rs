@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::plots::scatter;
 use super::summary::{Group, Spread};
-use super::{BenchError, Metric, Outcome};
+use super::{BenchError, Metric, Outcome, Ranking};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#333;max-width:76em;margin:2em auto;padding:0 1em}\
 table{border-collapse:collapse;margin:1em 0;font-size:13px}th,td{padding:.2em .7em;border-bottom:1px solid #e1e1e1;\
@@ -26,7 +26,12 @@ const SUMMARY: [Metric; 6] = [
 ///
 /// # Errors
 /// A file that cannot be written, or a plot that cannot be drawn.
-pub fn write_page(folder: &Path, outcomes: &[Outcome], groups: &[Group]) -> Result<(), BenchError> {
+pub fn write_page(
+    folder: &Path,
+    outcomes: &[Outcome],
+    groups: &[Group],
+    rankings: &[Ranking],
+) -> Result<(), BenchError> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Predicted against measured</title>\n\
          <style>{STYLE}</style>\n<h1>Predicted against measured</h1>\n"
@@ -47,6 +52,7 @@ pub fn write_page(folder: &Path, outcomes: &[Outcome], groups: &[Group]) -> Resu
     }
     text(&mut page, format_args!("<p>Grey lines: 20 % to either side. A point is a run.</p>\n"));
     summary_table(&mut page, groups);
+    ranking_tables(&mut page, rankings);
     run_table(&mut page, outcomes);
     left_out_table(&mut page, outcomes);
     page.push_str("</html>\n");
@@ -98,6 +104,54 @@ fn summary_table(page: &mut String, groups: &[Group]) {
         page.push('\n');
     }
     page.push_str("</table>\n");
+}
+
+/// Which routing strategy is better, on both sides.
+fn ranking_tables(page: &mut String, rankings: &[Ranking]) {
+    if rankings.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2>Routing strategies</h2>\n<p>Means over all rates, and Spearman's rank correlation of predicted and measured: \
+         of the strategies by these means, of the strategies at each rate (mean), and of all runs.</p>\n",
+    );
+    for ranking in rankings {
+        text(
+            page,
+            format_args!(
+                "<h3>{}, {} on {}</h3>\n<table><tr><th class=t>figure<th class=t>strategy<th>measured<th>predicted\
+                 <th>Spearman<th>at each rate<th>all runs\n",
+                escaped(&ranking.source),
+                escaped(&ranking.model),
+                escaped(&ranking.gpu)
+            ),
+        );
+        for (metric, figure) in &ranking.figures {
+            for (index, means) in figure.strategies.iter().enumerate() {
+                text(
+                    page,
+                    format_args!(
+                        "<tr><td class=t>{}<td class=t>{}<td>{}<td>{}",
+                        if index == 0 { metric.name() } else { "" },
+                        escaped(&means.routing),
+                        Figure(means.measured),
+                        Figure(means.predicted)
+                    ),
+                );
+                match index {
+                    0 => text(
+                        page,
+                        format_args!(
+                            "<td>{:.2}<td>{:.2}<td>{:.2}\n",
+                            figure.of_strategies, figure.of_strategies_by_rate, figure.of_runs
+                        ),
+                    ),
+                    _ => page.push_str("<td><td><td>\n"),
+                }
+            }
+        }
+        page.push_str("</table>\n");
+    }
 }
 
 fn run_table(page: &mut String, outcomes: &[Outcome]) {
