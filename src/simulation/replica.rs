@@ -83,6 +83,14 @@ struct Batch {
     done_at: SimTime,
 }
 
+/// Requests by their indices.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// Their first token came.
+    pub started: Vec<u64>,
+    pub ended: Vec<u64>,
+}
+
 /// When the replica wants to be called next, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -404,9 +412,13 @@ impl Replica {
         self.shape.add_decodes(num_decodes, decode_context_tokens);
     }
 
-    /// Processes the oldest step, whose output is there now. Pushes the index of every request that
-    /// ended to `ended`.
-    pub(super) fn update(&mut self, now: SimTime, ended: &mut Vec<u64>, observer: &mut dyn Observer) -> Next {
+    /// Processes the oldest step, whose output is there now, and adds whose answers began and ended.
+    pub(super) fn update(
+        &mut self,
+        now: SimTime,
+        answers: &mut Answers,
+        observer: &mut dyn Observer,
+    ) -> Next {
         let Some(mut batch) = self.queue.pop_front() else { return Next::Iterate(now) };
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         let reported = self.transfers.as_mut().map(|transfers| transfers.worker_output(now));
@@ -422,6 +434,7 @@ impl Replica {
             // They come with the first output.
             if let Some(stats) = output.prefill_stats {
                 live.first_token = Some(now);
+                answers.started.push(live.spec.index);
                 live.num_local_cached_tokens = stats.num_local_cached_tokens;
                 live.num_external_cached_tokens = stats.num_external_cached_tokens;
             }
@@ -444,7 +457,7 @@ impl Replica {
         self.finish_step(now, &mut batch, observer);
         for finished in &self.outputs.finished {
             let Some(live) = self.live[finished.slot.index()].take() else { continue };
-            ended.push(live.spec.index);
+            answers.ended.push(live.spec.index);
             let record = request_record(self.index, &live, finished, true, now);
             observer.on_output_steps(&record, live.output_steps.spans());
             observer.on_request(&record);

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::event_queue::{Event, EventQueue};
 use super::observer::Observer;
-use super::replica::Replica;
+use super::replica::{Answers, Replica};
 use super::router::{Metrics, PrefixIndexStats, Router};
 use super::serving::Serving;
 use crate::engine::connector::{TierKind, TierStats};
@@ -75,7 +75,7 @@ pub struct Simulation {
     events: EventQueue,
     now: SimTime,
     /// Of one step, kept for their memory.
-    ended: Vec<u64>,
+    answers: Answers,
     cache_changes: Vec<CacheChange>,
 }
 
@@ -125,7 +125,7 @@ impl Simulation {
             actions,
             events,
             now: SimTime::ZERO,
-            ended: Vec::new(),
+            answers: Answers::default(),
             cache_changes: Vec::new(),
         }
     }
@@ -248,22 +248,21 @@ impl Simulation {
             }
             Event::Action(index) => self.act(index, observer),
             Event::Iterate { replica } => {
-                if self.replicas[replica as usize].iterate(at, &mut self.events, observer) {
-                    self.look(replica as usize);
-                }
+                self.replicas[replica as usize].iterate(at, &mut self.events, observer);
             }
         }
         Ok(true)
     }
 
     fn update(&mut self, at: usize, observer: &mut dyn Observer) {
-        let mut ended = std::mem::take(&mut self.ended);
-        let next = self.replicas[at].replica.update(self.now, &mut ended, observer);
-        for index in ended.drain(..) {
+        let mut answers = std::mem::take(&mut self.answers);
+        let next = self.replicas[at].replica.update(self.now, &mut answers, observer);
+        answers.started.drain(..).for_each(|index| self.router.started(index, at));
+        for index in answers.ended.drain(..) {
             self.left(at, index);
             self.workload.finished(index, self.now);
         }
-        self.ended = ended;
+        self.answers = answers;
         if self.router.reads_events() {
             self.replicas[at].replica.take_cache_changes(&mut self.cache_changes);
             if !self.cache_changes.is_empty() {
@@ -271,11 +270,8 @@ impl Simulation {
             }
         }
         self.replicas[at].plan(next, &mut self.events);
-        self.look(at);
-    }
-
-    /// Brings the metrics of a replica up to date.
-    fn look(&mut self, at: usize) {
+        // vLLM's gauges come with the output of a step (`make_stats` in `update_from_output`): what came
+        // in since then is not in them, and a long step is long.
         self.metrics.set(self.now, at, self.replicas[at].gauges());
     }
 
@@ -288,7 +284,6 @@ impl Simulation {
     /// Wakes a replica if it waits.
     fn wake(&mut self, at: usize) {
         self.replicas[at].wake(self.now, &mut self.events);
-        self.look(at);
     }
 
     fn arrive(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {

@@ -33,15 +33,13 @@ impl Serving {
     }
 
     /// The loop goes on at `now`, if that was its plan.
-    pub fn iterate(&mut self, now: SimTime, events: &mut EventQueue, observer: &mut dyn Observer) -> bool {
-        if self.iterate_at != Some(now) {
-            return false;
+    pub fn iterate(&mut self, now: SimTime, events: &mut EventQueue, observer: &mut dyn Observer) {
+        if self.iterate_at == Some(now) {
+            self.iterate_at = None;
+            self.is_idle = false;
+            let next = self.replica.iterate(now, observer);
+            self.plan(next, events);
         }
-        self.iterate_at = None;
-        self.is_idle = false;
-        let next = self.replica.iterate(now, observer);
-        self.plan(next, events);
-        true
     }
 
     pub fn plan(&mut self, next: Next, events: &mut EventQueue) {

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CacheAware, CacheAwareThresholds, EventSettings, LeastKvUsage, LeastRequests, PrefixIndex, Random,
-    RoundRobin, Router, RouterHash, ScoreWeights, SessionAffinity, Weighted,
+    CacheAware, CacheAwareThresholds, EventSettings, KvCost, LeastKvUsage, LeastRequests, PrefixIndex,
+    Random, RoundRobin, Router, RouterHash, ScoreWeights, SessionAffinity, Weighted,
 };
 use crate::engine::hash::{PrefixCachingHashAlgo, RequestBlockHasher};
 use crate::units::SimTime;
@@ -46,7 +46,11 @@ pub struct RouterConfig {
     pub balance_rel_threshold: f64,
     /// `session_affinity`: no replica gets more than so many times the mean load.
     pub load_factor: Option<f64>,
-    /// `weighted`: what the router knows of prefixes.
+    /// `kv_cost`: of a block to compute, against a block that is in use.
+    pub overlap_weight: f64,
+    /// `kv_cost`: 0 takes the least cost; the higher, the more is left to chance.
+    pub temperature: f64,
+    /// `weighted` and `kv_cost`: what the router knows of prefixes.
     pub prefix_source: PrefixSource,
     /// `weighted`: of each score.
     pub weights: ScoreWeights,
@@ -71,6 +75,9 @@ impl Default for RouterConfig {
             balance_abs_threshold: 64,
             balance_rel_threshold: 1.5,
             load_factor: None,
+            // Those of Dynamo.
+            overlap_weight: 1.0,
+            temperature: 0.0,
             prefix_source: PrefixSource::default(),
             weights: ScoreWeights::default(),
         }
@@ -89,6 +96,7 @@ pub enum RouterPolicy {
     KvAware,
     SessionAffinity,
     Weighted,
+    KvCost,
 }
 
 /// What a router knows of the replicas' prefix caches.
@@ -123,6 +131,7 @@ impl RouterPolicy {
             Self::KvAware => "kv_aware",
             Self::SessionAffinity => "session_affinity",
             Self::Weighted => "weighted",
+            Self::KvCost => "kv_cost",
         }
     }
 }
@@ -164,6 +173,8 @@ impl RouterConfig {
             ("weights.kv_usage", kv_usage),
             ("weights.queue", queue),
             ("weights.running", running),
+            ("overlap_weight", self.overlap_weight),
+            ("temperature", self.temperature),
         ];
         for (field, weight) in weights {
             require((0.0..=1e9).contains(&weight), field, weight, "a number of 0 or more")?;
@@ -178,6 +189,7 @@ impl RouterConfig {
             RouterPolicy::Weighted => {
                 self.weights.prefix > 0.0 && self.prefix_source == PrefixSource::KvEvents
             }
+            RouterPolicy::KvCost => self.prefix_source == PrefixSource::KvEvents,
             _ => false,
         }
     }
@@ -213,6 +225,14 @@ impl RouterConfig {
             RouterPolicy::PrefixAware | RouterPolicy::KvAware => {
                 cache_aware(self.index(seed, num_replicas, events))
             }
+            RouterPolicy::KvCost => Box::new(KvCost::new(
+                self.index(seed, num_replicas, events),
+                num_replicas,
+                self.block_size,
+                self.overlap_weight,
+                self.temperature,
+                seed,
+            )),
             RouterPolicy::Weighted => {
                 let index = (self.weights.prefix > 0.0).then(|| self.index(seed, num_replicas, events));
                 Box::new(Weighted::new(self.weights, index, seed))

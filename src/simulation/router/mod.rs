@@ -9,6 +9,7 @@ mod cache_aware;
 mod config;
 mod hash_match;
 mod holders;
+mod kv_cost;
 mod least_kv_usage;
 mod least_requests;
 mod lru;
@@ -25,6 +26,7 @@ mod weighted;
 pub use cache_aware::{CacheAware, CacheAwareThresholds};
 pub use config::{EventSource, PrefixSource, RouterConfig, RouterPolicy};
 pub use hash_match::RouterHash;
+pub use kv_cost::KvCost;
 pub use least_kv_usage::LeastKvUsage;
 pub use least_requests::LeastRequests;
 pub(super) use metrics::{Gauges, Metrics};
@@ -68,6 +70,9 @@ pub trait Router {
 
     /// The request, the last that was chosen for, goes to that replica.
     fn sent(&mut self, _request: &RequestSpec, _replica: usize) {}
+
+    /// The first token of the request with this [`RequestSpec::index`] has come.
+    fn started(&mut self, _index: u64, _replica: usize) {}
 
     /// The request with this [`RequestSpec::index`] is no longer there: answered, aborted or failed.
     fn ended(&mut self, _index: u64, _replica: usize) {}

@@ -35,7 +35,7 @@ pub struct PrefixIndex {
 enum Source {
     /// What the router itself sent, in an order of use for each replica.
     Sent(Vec<Lru>),
-    Events(Events),
+    Events(Box<Events>),
 }
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl PrefixIndex {
         let num_replicas = mismatches.len();
         let rng = rng::stream(seed, "lost KV events", 0);
         let events = Events { delay, loss, rng, mismatches, pending: VecDeque::new() };
-        Self::new(num_replicas, hasher, max_blocks, Source::Events(events))
+        Self::new(num_replicas, hasher, max_blocks, Source::Events(Box::new(events)))
     }
 
     fn new(num_replicas: usize, hasher: RequestBlockHasher, max_blocks: usize, source: Source) -> Self {
@@ -136,6 +136,16 @@ impl PrefixIndex {
         self.hashes.truncate(self.max_blocks);
         self.holders.match_prefix(&self.hashes, &mut self.matches);
         (self.hashes.len() as u32, &self.matches)
+    }
+
+    /// The blocks of the prompt that was looked up last, as far as they are looked at.
+    pub fn hashes(&self) -> &[BlockHash] {
+        &self.hashes
+    }
+
+    /// How many of them from the first on each replica is believed to hold.
+    pub fn matches(&self) -> &[u32] {
+        &self.matches
     }
 
     /// The request that was looked up last goes to that replica.

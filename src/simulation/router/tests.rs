@@ -102,6 +102,42 @@ fn scores_are_weighted_and_summed() {
 }
 
 #[test]
+fn cost_counts_blocks_to_compute_and_blocks_in_use() {
+    let config = RouterConfig { policy: RouterPolicy::KvCost, ..RouterConfig::default() };
+    let mut costs = router(config.clone(), 2);
+    let views = views(2);
+    let mut next = 0;
+    let mut send_new = |router: &mut dyn Router, request: RequestSpec| {
+        let request = RequestSpec { index: next, ..request };
+        next += 1;
+        send(router, &request, &views)
+    };
+    // Idle, 4 + 4 either way; then 0 has 4 to compute and 4 in use.
+    assert_eq!(send_new(&mut *costs, request(0, 64)), 0);
+    assert_eq!(send_new(&mut *costs, request(500, 64)), 1);
+    // With all of its beginning at 0: 4 + 1 to compute and 5 in use, against 9 and 9.
+    assert_eq!(send_new(&mut *costs, request(0, 80)), 0);
+    // The first tokens of 0 are there. 2 others: 2 + (5 + 2) against (4 + 2) + (4 + 2).
+    costs.started(0, 0);
+    costs.started(2, 0);
+    assert_eq!(send_new(&mut *costs, request(900, 32)), 0);
+    // 2 + 2 to compute and 7 + 2 in use, against 4 + 2 and 4 + 2.
+    assert_eq!(send_new(&mut *costs, request(1_800, 32)), 1);
+    // All of 0 ended: 2 + 2 against (6 + 2) + (6 + 2).
+    [0, 2, 3].into_iter().for_each(|index| costs.ended(index, 0));
+    assert_eq!(send_new(&mut *costs, request(2_700, 32)), 0);
+    // Three shares of chance at temperature 1 / ln 2: the range costs one factor of 2.
+    let temperature = 1.0 / std::f64::consts::LN_2;
+    let mut drawn = router(RouterConfig { temperature, ..config }, 2);
+    drawn.choose(SimTime::ZERO, &request(0, 16), &views);
+    drawn.sent(&request(0, 16), 0);
+    let other = request(900, 16);
+    let first = (0..3_000).filter(|_| drawn.choose(SimTime::ZERO, &other, &views) == 0).count();
+    // 1,000 and six standard deviations.
+    assert!((845..=1_155).contains(&first), "{first}");
+}
+
+#[test]
 fn a_session_stays_where_it_is() {
     let config = RouterConfig { policy: RouterPolicy::SessionAffinity, ..RouterConfig::default() };
     let mut affinity = router(config.clone(), 4);
