@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::fleet::FleetSummary;
+use super::lifecycle::LifecycleSummary;
 use super::replica_tally::ReplicaSummary;
 use super::summary::{
     ExternalCache, HitRate, NamedHitRate, PrefixCache, RunSummary, SpeculativeDecoding, TierSummary,
@@ -45,7 +46,12 @@ pub fn metric_names() -> Vec<String> {
         kv_events: Some(0),
         fleet: Some(FleetSummary {
             prefix_index: Some(PrefixIndexStats::default()),
-            replicas: vec![ReplicaSummary::default()],
+            lifecycle: Some(LifecycleSummary::default()),
+            replicas: vec![ReplicaSummary {
+                paid_s: Some(0.0),
+                ready_s: Some(0.0),
+                ..ReplicaSummary::default()
+            }],
             ..FleetSummary::default()
         }),
         ..RunSummary::default()

@@ -188,9 +188,14 @@ impl Scenario {
             },
         });
         let policy = router.build(seed, replicas.len(), events);
-        Ok(Simulation::new(workload, replicas, policy, actions.collect())
+        let actions = actions.chain(self.replica_actions()).collect();
+        let simulation = Simulation::new(workload, replicas, policy, actions)
             .with_router_latency(SimTime::from_secs_f64(router.latency_ms / 1e3))
-            .with_metrics_interval(SimTime::from_secs_f64(router.metrics_interval_ms / 1e3)))
+            .with_metrics_interval(SimTime::from_secs_f64(router.metrics_interval_ms / 1e3));
+        Ok(match self.lifecycle() {
+            Some(lifecycle) => simulation.with_lifecycle(lifecycle),
+            None => simulation,
+        })
     }
 
     /// The hasher that the router shares with the replicas whose hashes can equal its own.

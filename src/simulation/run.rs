@@ -6,6 +6,7 @@ use std::fmt;
 use thiserror::Error;
 
 use super::event_queue::{Event, EventQueue};
+use super::lifecycle::{Lifecycle, ReplicaState};
 use super::observer::Observer;
 use super::replica::{Answers, Replica};
 use super::router::{Metrics, PrefixIndexStats, Router};
@@ -35,6 +36,12 @@ pub enum SimulationError {
          than the pool has; raise num_gpu_blocks or lower max_model_len"
     )]
     Deadlock { at: SimTime, num_waiting: usize, index: u64 },
+    /// Requests wait at the router for a replica that never comes.
+    #[error(
+        "at {at} {num_waiting} requests wait at the router, and no replica will be ready again; restart one, \
+         or let an autoscaler replace those that fail"
+    )]
+    NobodyReady { at: SimTime, num_waiting: usize },
 }
 
 impl SimulationError {
@@ -49,11 +56,17 @@ impl SimulationError {
     }
 }
 
-/// What somebody does to all servers at a given time.
+/// What somebody does to the servers, or what happens to them, at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActionKind {
-    /// `reset_external` also empties the tiers behind the GPU's cache.
+    /// Of all. `reset_external` also empties the tiers behind the GPU's cache.
     ResetPrefixCache { reset_running_requests: bool, reset_external: bool },
+    /// A replica is gone, with its requests and its cache.
+    Fail { replica: usize },
+    /// It begins anew and is ready after so long; if it is there, it fails first.
+    Restart { replica: usize, start_up: SimTime },
+    /// It takes no more requests, and goes when those that it has are done.
+    Drain { replica: usize },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,17 +76,18 @@ pub struct Action {
 }
 
 pub struct Simulation {
-    workload: Box<dyn Workload>,
-    router: Box<dyn Router>,
-    replicas: Vec<Serving>,
-    metrics: Metrics,
+    pub(super) workload: Box<dyn Workload>,
+    pub(super) router: Box<dyn Router>,
+    pub(super) replicas: Vec<Serving>,
+    pub(super) metrics: Metrics,
+    pub(super) lifecycle: Lifecycle,
     /// From the router to a replica.
     router_latency: SimTime,
     /// Requests on that way, with the replica.
     in_transit: VecDeque<(usize, Arrival)>,
-    actions: Vec<Action>,
-    events: EventQueue,
-    now: SimTime,
+    pub(super) actions: Vec<Action>,
+    pub(super) events: EventQueue,
+    pub(super) now: SimTime,
     /// Of one step, kept for their memory.
     answers: Answers,
     cache_changes: Vec<CacheChange>,
@@ -108,6 +122,7 @@ impl Simulation {
         let num_blocks = replicas.iter().map(|replica| replica.scheduler().config().num_gpu_blocks - 1);
         let metrics = Metrics::new(num_blocks);
         let reads_events = router.reads_events();
+        let lifecycle = Lifecycle::new(replicas.len());
         let serving = |(index, mut replica): (usize, Replica)| {
             replica.set_index(index as u32);
             if reads_events {
@@ -120,6 +135,7 @@ impl Simulation {
             router,
             replicas: replicas.into_iter().enumerate().map(serving).collect(),
             metrics,
+            lifecycle,
             router_latency: SimTime::ZERO,
             in_transit: VecDeque::new(),
             actions,
@@ -219,6 +235,10 @@ impl Simulation {
 
     fn step_before(&mut self, end: SimTime, observer: &mut dyn Observer) -> Result<bool, SimulationError> {
         let Some((at, event)) = self.next_event()? else {
+            let num_waiting = self.lifecycle.at_router.len();
+            if num_waiting > 0 {
+                return Err(SimulationError::NobodyReady { at: self.now, num_waiting });
+            }
             let stuck = self.replicas.iter().find(|serving| serving.is_stuck);
             return stuck.map_or(Ok(false), |serving| Err(self.deadlock(&serving.replica)));
         };
@@ -237,16 +257,24 @@ impl Simulation {
                     self.deliver(replica, arrival, observer)?;
                 }
             }
-            Event::Update { replica } => self.update(replica as usize, observer),
+            Event::Update { replica } => {
+                if self.replicas[replica as usize].takes_update(at) {
+                    self.update(replica as usize, observer);
+                }
+            }
             Event::Abort { replica, slot, index } => {
                 let at_replica = replica as usize;
                 if self.replicas[at_replica].replica.abort(at, slot, index, observer) {
                     self.left(at_replica, index);
                     self.workload.aborted(index, at);
                     self.wake(at_replica);
+                    self.switch_off_if_drained(at_replica, observer);
                 }
             }
-            Event::Action(index) => self.act(index, observer),
+            Event::GiveUp { index } => self.give_up(index, observer),
+            Event::Action(index) => self.act(index, observer)?,
+            Event::Ready { replica } => self.ready(replica as usize, observer)?,
+            Event::Scale => self.scale(observer)?,
             Event::Iterate { replica } => {
                 self.replicas[replica as usize].iterate(at, &mut self.events, observer);
             }
@@ -273,12 +301,14 @@ impl Simulation {
         // vLLM's gauges come with the output of a step (`make_stats` in `update_from_output`): what came
         // in since then is not in them, and a long step is long.
         self.metrics.set(self.now, at, self.replicas[at].gauges());
+        self.switch_off_if_drained(at, observer);
     }
 
     /// A request is no longer at a replica.
     fn left(&mut self, at: usize, index: u64) {
         self.metrics.left(at);
         self.router.ended(index, at);
+        self.lifecycle.ended(index);
     }
 
     /// Wakes a replica if it waits.
@@ -288,6 +318,20 @@ impl Simulation {
 
     fn arrive(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {
         let Some(arrival) = self.workload.next()? else { return Ok(()) };
+        self.send(arrival, observer)
+    }
+
+    /// Sends a request to the replica that the router chooses.
+    pub(super) fn send(
+        &mut self,
+        arrival: Arrival,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
+        if !self.has_ready_replica() {
+            self.wait_at_router(arrival);
+            return Ok(());
+        }
+        self.lifecycle.sent(&arrival);
         let at = self.router.choose(self.now, &arrival.request, self.metrics.views(self.now));
         self.router.sent(&arrival.request, at);
         self.metrics.sent(at);
@@ -306,6 +350,12 @@ impl Simulation {
         observer: &mut dyn Observer,
     ) -> Result<(), SimulationError> {
         let index = arrival.request.index;
+        if matches!(self.lifecycle.states[at], ReplicaState::Off | ReplicaState::Starting(_)) {
+            // It went while the request was on its way.
+            self.metrics.left(at);
+            self.router.ended(index, at);
+            return self.send(arrival, observer);
+        }
         let trace_line = arrival.request.trace_line;
         let gives_up_at = arrival.request.patience.map(|patience| arrival.at + patience.lasts);
         let added = self.replicas[at].replica.add_request(self.now, arrival, observer);
@@ -319,7 +369,7 @@ impl Simulation {
         Ok(())
     }
 
-    fn act(&mut self, index: usize, observer: &mut dyn Observer) {
+    fn act(&mut self, index: usize, observer: &mut dyn Observer) -> Result<(), SimulationError> {
         match self.actions[index].kind {
             ActionKind::ResetPrefixCache { reset_running_requests, reset_external } => {
                 for at in 0..self.replicas.len() {
@@ -332,7 +382,11 @@ impl Simulation {
                     self.wake(at);
                 }
             }
+            ActionKind::Fail { replica } => self.fail(replica, observer)?,
+            ActionKind::Restart { replica, start_up } => self.restart(replica, start_up, observer)?,
+            ActionKind::Drain { replica } => self.drain(replica, observer),
         }
+        Ok(())
     }
 
     fn deadlock(&self, replica: &Replica) -> SimulationError {

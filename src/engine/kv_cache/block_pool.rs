@@ -568,9 +568,10 @@ impl BlockPool {
         true
     }
 
-    /// Starts to record changes for [`Self::take_cache_changes`].
+    /// Starts to record changes for [`Self::take_cache_changes`]; the first is that nothing is there,
+    /// for those who remember the pool of a server before this one.
     pub fn record_cache_changes(&mut self) {
-        self.cache_changes.get_or_insert_default();
+        self.cache_changes.get_or_insert_with(|| vec![CacheChange::Cleared]);
     }
 
     /// The changes since the last call, in place of what `changes` holds.

@@ -43,6 +43,16 @@ impl Metrics {
         self.views[replica].num_in_flight -= 1;
     }
 
+    /// Whether it takes requests.
+    pub fn set_ready(&mut self, replica: usize, is_ready: bool) {
+        self.views[replica].is_ready = is_ready;
+    }
+
+    /// What the router saw last.
+    pub fn known(&self) -> &[ReplicaView] {
+        &self.views
+    }
+
     /// The values of a replica from `now` on. Who reads at this very time still sees the old ones.
     #[inline]
     pub fn set(&mut self, now: SimTime, replica: usize, gauges: Gauges) {
