@@ -96,7 +96,7 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
         }
     }
     drop(bar);
-    let summary = report.finish(&simulation.tier_stats(), simulation.workload_notes())?;
+    let summary = report.finish(simulation.ending())?;
     console.say(terminal_table(&summary))?;
     console.written("report", &target)?;
     if explores {

@@ -8,6 +8,7 @@ use super::lifecycle::LifecycleSummary;
 use super::pulls::PullSummary;
 use super::replica_tally::{ReplicaInfo, ReplicaSummary};
 use super::table_column::{Column, Kind};
+use crate::simulation::router::PrefixIndexStats;
 
 /// The columns of `replicas.csv`; the last two only where replicas come and go.
 pub(super) const COLUMNS: [Column<&str>; 23] = [
@@ -52,6 +53,9 @@ pub struct FleetSummary {
     /// The router's policy.
     pub router: String,
     pub num_replicas: u32,
+    /// What the router knew of the prefix caches, if it looks at prefixes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix_index: Option<PrefixIndexStats>,
     pub imbalance: Imbalance,
     /// If replicas come and go.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,6 +112,7 @@ impl FleetSummary {
     /// Of one replica or more.
     pub(super) fn new(
         router: String,
+        prefix_index: Option<PrefixIndexStats>,
         lifecycle: Option<LifecycleSummary>,
         kv_reads: Option<PullSummary>,
         replicas: Vec<ReplicaSummary>,
@@ -115,6 +120,7 @@ impl FleetSummary {
         Self {
             router,
             num_replicas: replicas.len() as u32,
+            prefix_index,
             imbalance: Imbalance {
                 requests: Spread::of(&replicas, |replica| replica.finished_requests as f64),
                 prefill_computed_tokens: Spread::of(&replicas, |replica| {
@@ -165,7 +171,7 @@ mod tests {
     #[test]
     fn imbalance_is_that_of_the_values() {
         let replica = |finished_requests| ReplicaSummary { finished_requests, ..ReplicaSummary::default() };
-        let fleet = FleetSummary::new("random".to_owned(), None, None, [2, 4, 4, 6].map(replica).to_vec());
+        let fleet = FleetSummary::new("random".to_owned(), None, None, None, [2, 4, 4, 6].map(replica).to_vec());
         let requests = fleet.imbalance.requests;
         assert_eq!((requests.min, requests.mean, requests.max, requests.max_over_mean), (2.0, 4.0, 6.0, 1.5));
         assert_eq!(requests.coefficient_of_variation, 2.0_f64.sqrt() / 4.0);

@@ -11,6 +11,7 @@ use super::summary::{
 };
 use super::tenants::{Fairness, TenantSummary};
 use crate::engine::connector::{TierKind, TierStats};
+use crate::simulation::router::PrefixIndexStats;
 
 /// What one looks at first, the most telling in front.
 pub const HEADLINES: [&str; 14] = [
@@ -48,6 +49,7 @@ pub fn metric_names() -> Vec<String> {
         kv_events: Some(0),
         fairness: Some(Fairness { tenants: vec![TenantSummary::default()], ..Fairness::default() }),
         fleet: Some(FleetSummary {
+            prefix_index: Some(PrefixIndexStats::default()),
             lifecycle: Some(LifecycleSummary::default()),
             kv_reads: Some(PullSummary::default()),
             replicas: vec![ReplicaSummary {

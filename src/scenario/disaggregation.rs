@@ -9,8 +9,10 @@ use super::pool::Pool;
 use super::{Scenario, ScenarioError};
 use crate::engine::connector::{PullConnector, PullGroup};
 use crate::engine::kv_cache::KvCacheSpec;
+use crate::simulation::router::EventSource;
 use crate::simulation::{Disaggregation, PullLink, PullLinks, Puller, Role};
 use crate::units::SimTime;
+use crate::workload::ConfigError;
 
 /// # Errors
 /// The first problem, at its place.
@@ -73,6 +75,18 @@ pub(super) fn check_roles(
             .wrong("cluster", "events of replicas beside pools with roles: that is not simulated")
             .hint("leave `events` and `autoscaler` out, or the roles"));
     }
+    if let Some(router) = &cluster.decode_router {
+        router.validate().map_err(|ConfigError { field, found, expected }| {
+            let error = typed.wrong(&format!("cluster.decode_router.{field}"), format!("`{field}` is {found}"));
+            error.hint(format!("give {expected}"))
+        })?;
+        // Both share the hashes of the replicas.
+        if router.reads_events() && *router != cluster.router {
+            return Err(typed
+                .wrong("cluster.decode_router", "a router that reads KV events unlike `router`")
+                .hint("give both routers the same settings: leave decode_router out"));
+        }
+    }
     let Some(link) = &cluster.kv_link else {
         return Err(typed
             .wrong("cluster", "pools with roles need a link between them")
@@ -106,7 +120,7 @@ impl Scenario {
     }
 
     /// Who computes prompts and who goes on.
-    pub(super) fn disaggregation(&self, links: Rc<RefCell<PullLinks>>) -> Disaggregation {
+    pub(super) fn disaggregation(&self, links: Rc<RefCell<PullLinks>>, events: Option<EventSource>) -> Disaggregation {
         let roles = self.pools.iter().flat_map(|pool| {
             std::iter::repeat_n(pool.role.unwrap_or(Role::Decode), pool.num_replicas as usize)
         });
@@ -114,7 +128,9 @@ impl Scenario {
         let router =
             cluster.and_then(|cluster| cluster.decode_router.clone()).unwrap_or_else(|| self.router());
         // A stream of its own.
-        Disaggregation::new(roles.collect(), router.build(self.seed().wrapping_add(1)), links)
+        let events = events.filter(|_| router.reads_events());
+        let policy = router.build(self.seed().wrapping_add(1), self.num_replicas() as usize, events);
+        Disaggregation::new(roles.collect(), policy, links)
     }
 }
 

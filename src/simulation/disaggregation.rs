@@ -58,8 +58,11 @@ impl Disaggregation {
 impl Simulation {
     /// The simulation's own router chooses among the replicas that prefill.
     pub fn with_disaggregation(mut self, disaggregation: Disaggregation) -> Self {
-        for (view, role) in self.views.iter_mut().zip(&disaggregation.roles) {
-            view.is_ready = *role == Role::Prefill;
+        for (at, role) in disaggregation.roles.iter().enumerate() {
+            self.metrics.set_ready(at, *role == Role::Prefill);
+        }
+        if disaggregation.router.reads_events() {
+            self.replicas.iter_mut().for_each(|serving| serving.replica.record_cache_changes());
         }
         self.disaggregation = Some(disaggregation);
         self
@@ -87,13 +90,20 @@ impl Simulation {
     ) -> Result<(), SimulationError> {
         let Some(disaggregation) = &mut self.disaggregation else { return Ok(()) };
         disaggregation.links.borrow_mut().set_source(arrival.request.index, source);
-        disaggregation.views.clone_from(&self.views);
+        disaggregation.views.clear();
+        disaggregation.views.extend_from_slice(self.metrics.views(self.now));
         for (view, role) in disaggregation.views.iter_mut().zip(&disaggregation.roles) {
             view.is_ready = *role == Role::Decode;
         }
-        let at = disaggregation.router.choose(&arrival.request, &disaggregation.views);
+        let at = disaggregation.router.choose(self.now, &arrival.request, &disaggregation.views);
         disaggregation.router.sent(&arrival.request, at);
-        self.deliver(at, arrival, Part::Decode { first_scheduled }, observer)
+        self.dispatch(at, arrival, Part::Decode { first_scheduled }, observer)
+    }
+
+    /// The replicas' cache changes are to be taken.
+    pub(super) fn some_router_reads_events(&self) -> bool {
+        let decodes = self.disaggregation.as_ref().is_some_and(|both| both.router.reads_events());
+        decodes || self.router.reads_events()
     }
 
     /// The router that sent a request to a replica.

@@ -35,5 +35,5 @@ pub use observer::{
 pub use output_steps::StepSpan;
 pub use pull::{PullLink, PullLinks, Puller};
 pub use replica::{DraftAcceptance, Replica, ReplicaConfig};
-pub use run::{Action, ActionKind, Simulation, SimulationError};
+pub use run::{Action, ActionKind, RunEnding, Simulation, SimulationError};
 pub use transfers::{Link, Transfers};

@@ -7,7 +7,7 @@ use maud::html;
 
 use super::plots::scatter;
 use super::summary::{Group, Spread};
-use super::{BenchError, Metric, Outcome};
+use super::{BenchError, Metric, Outcome, Ranking};
 use crate::chart::{Plot, Table, sheet};
 use crate::page::{Page, Section, count, figures, sortable, table};
 
@@ -25,7 +25,12 @@ const SUMMARY: [Metric; 6] = [
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write_page(folder: &Path, outcomes: &[Outcome], groups: &[Group]) -> Result<(), BenchError> {
+pub fn write_page(
+    folder: &Path,
+    outcomes: &[Outcome],
+    groups: &[Group],
+    rankings: &[Ranking],
+) -> Result<(), BenchError> {
     let mut plots: Vec<Plot> = Vec::new();
     for (metric, name, title) in [
         (Metric::TpotMeanMs, "tpot.svg", "Mean time per output token"),
@@ -48,6 +53,16 @@ pub fn write_page(folder: &Path, outcomes: &[Outcome], groups: &[Group]) -> Resu
         Section::new("summary", "Summary", summary),
         Section::new("runs", "Run by run", runs),
     ];
+    if !rankings.is_empty() {
+        let routing = html! {
+            p {
+                "Means over all rates, and Spearman's rank correlation of predicted and measured: of the strategies by \
+                these means, of the strategies at each rate (mean), and of all runs."
+            }
+            (table(&ranking_table(rankings)))
+        };
+        sections.insert(2, Section::new("routing", "Routing strategies", routing));
+    }
     let left_out = left_out_table(outcomes);
     if !left_out.rows.is_empty() {
         sections.push(Section::new("left-out", "Loads not simulated", table(&left_out)));
@@ -81,6 +96,30 @@ fn summary_table(groups: &[Group]) -> Table {
             None => String::new(),
         });
         table.push(begin.into_iter().chain(errors));
+    }
+    table
+}
+
+/// Which routing strategy is better, on both sides.
+fn ranking_table(rankings: &[Ranking]) -> Table {
+    let head =
+        ["source", "figure", "strategy", "measured", "predicted", "Spearman", "at each rate", "all runs"];
+    let mut table = Table::new(3, &head);
+    for ranking in rankings {
+        for (metric, ranked) in &ranking.figures {
+            for means in &ranked.strategies {
+                table.push([
+                    ranking.source.clone(),
+                    metric.name().to_owned(),
+                    means.routing.clone(),
+                    figure(means.measured),
+                    figure(means.predicted),
+                    format!("{:.2}", ranked.of_strategies),
+                    format!("{:.2}", ranked.of_strategies_by_rate),
+                    format!("{:.2}", ranked.of_runs),
+                ]);
+            }
+        }
     }
     table
 }
