@@ -26,21 +26,13 @@ fn run(out: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The texts of a plot and the points of its lines, in pixels.
+/// The texts of a plot and the marks in it, a line each.
 fn drawn(svg: &str) -> String {
-    let mut drawn = String::new();
-    let mut lines = svg.lines();
-    while let Some(line) = lines.next() {
-        if line.starts_with("<text") {
-            // The text stands on the next line.
-            drawn += &format!("text {}\n", lines.next().unwrap());
-        } else if line.starts_with("<polyline") {
-            let points = line.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
-            let color = line.split("stroke=\"").nth(1).unwrap().split('"').next().unwrap();
-            drawn += &format!("line {color} {points}\n");
-        }
-    }
-    drawn
+    let (_, svg) = svg.split_once("</style>").unwrap();
+    svg.split('<')
+        .filter(|element| ["text", "path", "circle", "rect"].iter().any(|name| element.starts_with(name)))
+        .map(|element| format!("{}\n", element.trim_end()))
+        .collect()
 }
 
 #[test]

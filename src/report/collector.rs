@@ -1,6 +1,7 @@
 //! Adds up what a simulation tells, step by step.
 
 use super::blocks_csv::Residencies;
+use super::distribution::Distribution;
 use super::fleet::FleetSummary;
 use super::inter_token::InterTokenLatencies;
 use super::lifecycle::LifecycleTally;
@@ -9,6 +10,7 @@ use super::percentiles::LatencyMs;
 use super::replica_tally::{ReplicaTally, Standing};
 use super::requests_csv::tpot_ns;
 use super::run_report::RunInfo;
+use super::spreads::{Spreads, StepTimes};
 use super::summary::{
     ExternalCache, HitRate, KvCache, Latency, NamedHitRate, PrefixCache, Requests, Resets, RunSummary,
     SpeculativeDecoding, Steps, Throughput, TierSummary, Tokens,
@@ -20,6 +22,9 @@ use crate::engine::prefix_cache_stats::PrefixCacheStats;
 use crate::engine::scheduler::SpecDecodingStats;
 use crate::simulation::{ReplicaState, RequestRecord, RunEnding, ServerLoss, StepRecord, StepSpan};
 use crate::units::SimTime;
+
+/// Hits are counted by their place in the prompt: up to here, and up to twice as far each time.
+const FIRST_DEPTH_TOKENS: u64 = 1_024;
 
 /// Turns from here on are counted together.
 const LAST_TURN: usize = 31;
@@ -57,12 +62,15 @@ pub(super) struct Collector {
     e2e_ns: Vec<u64>,
     by_turn: Vec<Tally>,
     by_tenant: Vec<Tally>,
+    by_depth: Vec<Tally>,
     admitted: u64,
     hitless: Hitless,
     steps: u64,
     step_requests: u64,
     gpu_ns: u64,
     host_ns: u64,
+    /// Of steps with prefill, and of those that only decode.
+    step_times: [StepTimes; 2],
     /// Blocks in use times nanoseconds.
     used_block_ns: u128,
     peak_used_blocks: u32,
@@ -104,12 +112,14 @@ impl Collector {
             e2e_ns: Vec::new(),
             by_turn: Vec::new(),
             by_tenant: vec![Tally::default(); info.tenants.len()],
+            by_depth: Vec::new(),
             admitted: 0,
             hitless: Hitless::default(),
             steps: 0,
             step_requests: 0,
             gpu_ns: 0,
             host_ns: 0,
+            step_times: Default::default(),
             used_block_ns: 0,
             peak_used_blocks: 0,
             last_step_at: SimTime::ZERO,
@@ -136,6 +146,9 @@ impl Collector {
             self.step_requests += u64::from(step.num_scheduled_requests);
             self.gpu_ns += step.gpu_ns;
             self.host_ns += step.host_ns;
+            let times = &mut self.step_times[usize::from(step.num_prefill_tokens == 0)];
+            times.steps += 1;
+            times.time += step.time;
         }
         self.last_step_at = step.finished_at;
         self.used_block_ns += u128::from(step.used_block_ns);
@@ -189,9 +202,30 @@ impl Collector {
                 tally.queries += u64::from(request.num_prompt_tokens);
                 tally.hits += u64::from(request.num_local_cached_tokens);
             }
+            self.count_depths(request);
             self.hitless.may_read += 1;
             self.hitless.long_enough_to_hit += u64::from(request.is_long_enough_to_hit);
             self.hitless.sharing += u64::from(request.shares_shortest_hit);
+        }
+    }
+
+    /// Hits are the begin of a prompt.
+    fn count_depths(&mut self, request: &RequestRecord) {
+        let (prompt, hits) =
+            (u64::from(request.num_prompt_tokens), u64::from(request.num_local_cached_tokens));
+        let (mut begin, mut end) = (0, FIRST_DEPTH_TOKENS);
+        for depth in 0.. {
+            if begin >= prompt {
+                break;
+            }
+            if self.by_depth.len() == depth {
+                self.by_depth.push(Tally::default());
+            }
+            let tally = &mut self.by_depth[depth];
+            tally.requests += 1;
+            tally.queries += prompt.min(end) - begin;
+            tally.hits += hits.clamp(begin, end) - begin;
+            (begin, end) = (end, 2 * end);
         }
     }
 
@@ -261,6 +295,23 @@ impl Collector {
         })
     }
 
+    /// After [`Self::summary`], which sorts the values.
+    pub fn spreads(&self, residencies: Residencies) -> Spreads {
+        let mut itl = InterTokenLatencies::counts(self.replicas.iter().map(|replica| &replica.inter_token));
+        itl.sort_unstable();
+        Spreads {
+            queue: Distribution::of_sorted(&self.queue_ns),
+            ttft: Distribution::of_sorted(&self.ttft_ns),
+            tpot: Distribution::of_sorted(&self.tpot_ns),
+            itl: Distribution::of_counts(itl),
+            e2e: Distribution::of_sorted(&self.e2e_ns),
+            lifetimes: residencies.lifetimes,
+            idle_times: residencies.idle_times,
+            reuse_gaps: self.reuse_gaps.clone(),
+            step_times: self.step_times,
+        }
+    }
+
     pub fn summary(
         &mut self,
         info: &RunInfo,
@@ -317,6 +368,12 @@ impl Collector {
                     .iter()
                     .enumerate()
                     .map(|(turn, tally)| named(turn_name(turn), tally))
+                    .collect(),
+                by_depth: self
+                    .by_depth
+                    .iter()
+                    .enumerate()
+                    .map(|(depth, tally)| named(depth_name(depth), tally))
                     .collect(),
                 by_tenant: info
                     .tenants
@@ -380,6 +437,12 @@ impl Collector {
             }),
         }
     }
+}
+
+/// The tokens of a depth, counted from 0.
+fn depth_name(depth: usize) -> String {
+    let begin = if depth == 0 { 0 } else { FIRST_DEPTH_TOKENS << (depth - 1) };
+    format!("{begin}-{}", (FIRST_DEPTH_TOKENS << depth) - 1)
 }
 
 fn add(sum: &mut PrefixCacheStats, stats: &PrefixCacheStats) {

@@ -35,6 +35,7 @@ pub fn metric_names() -> Vec<String> {
         prefix_cache: PrefixCache {
             by_turn: vec![NamedHitRate::default()],
             by_tenant: vec![NamedHitRate::default()],
+            by_depth: vec![NamedHitRate::default()],
             ..PrefixCache::default()
         },
         external_cache: Some(ExternalCache {

@@ -2,9 +2,12 @@
 
 mod blocks_csv;
 mod collector;
+mod distribution;
 mod error;
+mod explorer;
 mod fleet;
 pub(crate) mod folder;
+mod followers;
 mod inter_token;
 pub(crate) mod json;
 pub(crate) mod kv_event_json;
@@ -19,18 +22,22 @@ mod parquet;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod percentiles;
-pub(crate) mod plots;
 mod replica_tally;
 mod requests_csv;
 mod run_figures;
 mod run_page;
 mod run_report;
+mod spreads;
+mod step_timeline;
 mod summary;
 mod table_column;
 mod terminal;
 mod timeseries;
+mod trace_events;
+mod write_page;
 
 pub use error::ReportError;
+pub use explorer::{DEFAULT_STEPS, ExploreOptions};
 pub use fleet::{FleetInfo, FleetSummary, Imbalance, Spread};
 pub(crate) use folder::Folder;
 pub use lifecycle::LifecycleSummary;
@@ -45,6 +52,8 @@ pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;
 pub(crate) use table_column::{Column, Kind};
 pub use terminal::terminal_table;
+pub use trace_events::{TRACE_EVENTS, TraceEventsOptions};
+pub(crate) use write_page::write_page;
 
 #[cfg(test)]
 mod tests;

@@ -13,16 +13,18 @@ use crate::engine::kv_cache::{KvCacheManager, KvCacheSpec};
 use crate::engine::scheduler::Scheduler;
 use crate::engine::{EngineConfig, FinishReason, SpecMethod, SpeculativeConfig};
 use crate::simulation::router::RoundRobin;
-use crate::simulation::{DraftAcceptance, Replica, ReplicaConfig, RequestRecord, RunEnding, Simulation};
+use crate::simulation::{
+    Action, DraftAcceptance, Replica, ReplicaConfig, RequestRecord, RunEnding, Simulation,
+};
 use crate::units::SimTime;
 use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 
 /// Two prompts that share 512 of 600 tokens.
-const SHARING: &str = r#"{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}
+pub(super) const SHARING: &str = r#"{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}
 {"timestamp": 10, "input_length": 600, "output_length": 1, "hash_ids": [1, 3]}
 "#;
 
-fn config() -> EngineConfig {
+pub(super) fn config() -> EngineConfig {
     EngineConfig {
         async_scheduling: false,
         num_gpu_blocks: 101,
@@ -32,7 +34,7 @@ fn config() -> EngineConfig {
     }
 }
 
-fn info(config: &EngineConfig) -> RunInfo {
+pub(super) fn info(config: &EngineConfig) -> RunInfo {
     RunInfo {
         name: "tiny".into(),
         seed: 7,
@@ -53,12 +55,22 @@ fn info(config: &EngineConfig) -> RunInfo {
 }
 
 /// A step takes 1 ms and 1 us per token.
-fn simulation(config: EngineConfig, rows: &str) -> Simulation {
+pub(super) fn simulation(config: EngineConfig, rows: &str) -> Simulation {
     simulation_of(1, config, rows)
 }
 
 /// Of so many replicas.
-fn simulation_of(num_replicas: usize, config: EngineConfig, rows: &str) -> Simulation {
+pub(super) fn simulation_of(num_replicas: usize, config: EngineConfig, rows: &str) -> Simulation {
+    simulation_with(num_replicas, config, rows, Vec::new())
+}
+
+/// With what is done to them.
+pub(super) fn simulation_with(
+    num_replicas: usize,
+    config: EngineConfig,
+    rows: &str,
+    actions: Vec<Action>,
+) -> Simulation {
     let input = TraceInput::new(std::io::Cursor::new(rows.to_owned())).unwrap();
     let trace = TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("tiny.jsonl") };
     let workload = Trace::new(input, &trace, None, 1).unwrap();
@@ -71,7 +83,7 @@ fn simulation_of(num_replicas: usize, config: EngineConfig, rows: &str) -> Simul
         Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts })
     };
     let replicas = (0..num_replicas).map(|_| replica()).collect();
-    Simulation::new(Box::new(workload), replicas, Box::new(RoundRobin::default()), Vec::new())
+    Simulation::new(Box::new(workload), replicas, Box::new(RoundRobin::default()), actions)
 }
 
 fn report(target: &Path, config: EngineConfig, rows: &str) -> RunSummary {
@@ -178,7 +190,8 @@ fn files_hold_what_they_say() {
         ("hit_rate.svg", "tiny: prefix cache hit rate"),
         ("kv_usage.svg", "tiny: KV cache in use, of 101 blocks"),
     ] {
-        assert!(files[name].starts_with("<svg role=\"img\" "), "{name}");
+        assert!(files[name].starts_with("<svg xmlns="), "{name}");
+        assert!(files[name].contains("role=\"img\""), "{name}");
         assert!(files[name].contains(&format!("<title>{title}</title>")), "{name}");
     }
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::replica_tally::Standing;
 use super::table_column::{Column, Kind, csv_with_header};
+use crate::cost::StepTime;
 use crate::simulation::StepRecord;
 use crate::units::SimTime;
 
@@ -37,6 +38,8 @@ pub(super) struct Bin {
     pub peak_used_blocks: u32,
     pub moving_queries_tokens: u64,
     pub moving_hits_tokens: u64,
+    /// Of the steps that ended in the bin.
+    pub time: StepTime,
     /// If replicas come and go.
     pub ready_replicas: Option<u32>,
 }
@@ -68,6 +71,11 @@ impl Bin {
             preemptions: self.preemptions + later.preemptions,
             evictions: self.evictions + later.evictions,
             peak_used_blocks: self.peak_used_blocks.max(later.peak_used_blocks),
+            time: {
+                let mut time = self.time;
+                time += later.time;
+                time
+            },
             ..*later
         }
     }
@@ -165,6 +173,7 @@ impl Timeseries {
         let bin = self.bin(step.finished_at);
         // A step can compute nothing and only say who has ended.
         bin.steps += u64::from(step.num_scheduled_requests > 0);
+        bin.time += step.time;
         bin.prefill_tokens += u64::from(step.num_prefill_tokens);
         bin.decode_tokens += u64::from(step.num_decode_tokens);
         bin.queries_tokens += step.prefix_cache.queries;

@@ -3,6 +3,7 @@
 
 use super::lifecycle::ReplicaState;
 use super::output_steps::StepSpan;
+use crate::cost::StepTime;
 use crate::engine::connector::Direction;
 use crate::engine::kv_cache::{BlockEviction, JournalEntry};
 use crate::engine::kv_events::KvCacheEvent;
@@ -70,6 +71,8 @@ pub struct StepRecord {
     pub finished_at: SimTime,
     pub gpu_ns: u64,
     pub host_ns: u64,
+    /// What these two consist of.
+    pub time: StepTime,
     pub num_prefill_tokens: u32,
     pub num_decode_tokens: u32,
     pub num_scheduled_requests: u32,

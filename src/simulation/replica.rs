@@ -439,10 +439,11 @@ impl Replica {
         self.num_steps += 1;
         self.execute(now, &mut batch);
         let time = self.cost.step_time(&self.shape);
-        batch.record.gpu_ns = time.gpu_ns;
+        batch.record.gpu_ns = time.gpu_ns();
+        batch.record.time = time;
         batch.record.host_ns = time.host_ns;
         batch.record.started_at = (now + SimTime(time.host_ns)).max(self.gpu_free_at);
-        batch.done_at = batch.record.started_at + SimTime(time.gpu_ns);
+        batch.done_at = batch.record.started_at + SimTime(batch.record.gpu_ns);
         self.gpu_free_at = batch.done_at;
         let call = EngineCall::Schedule { record: &batch.record, output: &batch.output };
         tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);

@@ -2,7 +2,6 @@
 //! or points differ in.
 
 pub mod compare;
-pub mod format;
 pub mod hit_rate_curve;
 pub mod statistics;
 pub mod sweep;

@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::CurveError;
 use super::breakdown::Grouping;
 use super::curve::{Curve, Point};
-use super::plot::plot;
 use super::request::{CurveRequest, Options};
+use super::{page, plot};
 use crate::report::folder::Folder;
 use crate::report::json::pretty;
 use crate::report::manifest::{MANIFEST, Manifest, TraceInfo};
@@ -50,7 +50,8 @@ struct CurveManifest<'a> {
 }
 
 impl Curve {
-    /// Writes `curve.csv`, `breakdown.csv`, both as Parquet too, `curve.json`, `curve.svg` and `manifest.json`; the folder
+    /// Writes `curve.csv`, `breakdown.csv`, both as Parquet too, `curve.json`, `curve.svg`, `report.html` and
+    /// `manifest.json`; the folder
     /// changes when all are there.
     ///
     /// # Errors
@@ -73,7 +74,8 @@ impl Curve {
             table("breakdown.csv", &BREAKDOWN_COLUMNS, &csv)?;
         }
         folder.write("curve.json", &self.json())?;
-        folder.write("curve.svg", &plot(self)?)?;
+        folder.write("curve.svg", &plot::file(self))?;
+        folder.write("report.html", &page::page(self))?;
         folder.write(MANIFEST, &pretty(&CurveManifest { manifest, curve: request.options() }))?;
         Ok(folder.publish()?)
     }

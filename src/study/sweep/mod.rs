@@ -6,13 +6,14 @@
 //! the plan and the rows alone: how often a sweep was killed, on how many threads or machines it
 //! ran cannot be seen in them.
 
-mod axes;
 mod error;
 mod file;
 mod journal;
 mod labels;
+mod lines;
 mod load;
 mod merge;
+mod page;
 mod pareto;
 mod plan;
 mod plot;
@@ -22,7 +23,6 @@ mod run;
 mod table;
 mod values;
 
-pub(in crate::study) use axes::{Axis, tick};
 pub use error::SweepError;
 pub use file::Pareto;
 pub use load::{Overrides, Sweep};

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::SweepError;
 use super::journal::{RunKey, write_whole};
+use super::page::page;
 use super::pareto::front;
 use super::plan::{Outcome, Plan, PlannedPoint, Row};
 use super::plot;
@@ -16,12 +17,13 @@ use crate::report::{Column, Kind, parquet_bytes};
 use crate::study::statistics::Estimate;
 
 /// Files that a finished sweep may have written.
-pub(super) const RESULTS: [&str; 7] = [
+pub(super) const RESULTS: [&str; 8] = [
     "results.csv",
     "results.parquet",
     "points.csv",
     "points.parquet",
     "results.json",
+    "report.html",
     "sweep.svg",
     "pareto.svg",
 ];
@@ -85,8 +87,8 @@ impl Results {
         Self { plan: plan.clone(), points }
     }
 
-    /// Writes tables and plots.
-    pub(super) fn write(&self, folder: &Path) -> Result<(), SweepError> {
+    /// Writes tables, plots and a page, which links the reports of runs if there are any.
+    pub(super) fn write(&self, folder: &Path, has_reports: bool) -> Result<(), SweepError> {
         let table = |name: &str, columns: &[Column<String>], csv: &str| {
             let path = folder.join(name);
             write_whole(&path, csv.as_bytes())?;
@@ -99,7 +101,8 @@ impl Results {
         table("results.csv", &self.run_columns(), &self.runs_csv())?;
         table("points.csv", &self.point_columns(), &self.points_csv())?;
         write_whole(&folder.join("results.json"), pretty(&self.to_json()).as_bytes())?;
-        for (name, svg) in plot::plots(self)? {
+        write_whole(&folder.join("report.html"), page(self, has_reports).as_bytes())?;
+        for (name, svg) in plot::files(self) {
             write_whole(&folder.join(name), svg.as_bytes())?;
         }
         Ok(())
