@@ -16,6 +16,7 @@ use super::run_page::{RunView, hit_rate_svg, kv_usage_svg, run_page};
 use super::step_timeline::StepTimeline;
 use super::trace_events::{TraceEvents, TraceEventsOptions, TraceNames};
 use super::{ReportError, RunSummary, timeseries};
+use crate::engine::connector::TierKind;
 use crate::engine::kv_cache::{BlockEviction, JournalEntry, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;

@@ -77,7 +77,8 @@ pub(super) fn check_roles(
     }
     if let Some(router) = &cluster.decode_router {
         router.validate().map_err(|ConfigError { field, found, expected }| {
-            let error = typed.wrong(&format!("cluster.decode_router.{field}"), format!("`{field}` is {found}"));
+            let error =
+                typed.wrong(&format!("cluster.decode_router.{field}"), format!("`{field}` is {found}"));
             error.hint(format!("give {expected}"))
         })?;
         // Both share the hashes of the replicas.
@@ -120,7 +121,11 @@ impl Scenario {
     }
 
     /// Who computes prompts and who goes on.
-    pub(super) fn disaggregation(&self, links: Rc<RefCell<PullLinks>>, events: Option<EventSource>) -> Disaggregation {
+    pub(super) fn disaggregation(
+        &self,
+        links: Rc<RefCell<PullLinks>>,
+        events: Option<EventSource>,
+    ) -> Disaggregation {
         let roles = self.pools.iter().flat_map(|pool| {
             std::iter::repeat_n(pool.role.unwrap_or(Role::Decode), pool.num_replicas as usize)
         });
