@@ -18,7 +18,7 @@ use kvsim::report::{ExploreOptions, RunInfo, RunReport};
 use kvsim::simulation::router::RoundRobin;
 use kvsim::simulation::{Replica, ReplicaConfig, Simulation};
 use kvsim::units::SimTime;
-use kvsim::workload::{Arrival, RequestSpec, Workload, WorkloadError, WorkloadNotes};
+use kvsim::workload::{Arrival, RequestSpec, Workload, WorkloadError};
 use serde_json::{Value, json};
 
 fn recording(page: &Path) -> Value {
@@ -101,7 +101,7 @@ fn the_recording_is_what_vllm_decided() {
     let mut report = RunReport::create(&dir.path().join("run"), info).unwrap();
     report.explore(ExploreOptions { steps: 0..1_000, replica: 0 }, &mut simulation);
     simulation.run(&mut report).unwrap();
-    report.finish(&[], WorkloadNotes::default()).unwrap();
+    report.finish(simulation.ending()).unwrap();
     let data = recording(&dir.path().join("run/explorer.html"));
 
     let ids = |names: &Value| -> Vec<u64> {
