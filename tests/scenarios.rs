@@ -88,6 +88,26 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             assert_eq!(summary["requests"]["finished"], 200);
             assert_eq!(summary["workload"]["trace_format"], "mooncake");
         }
+        "routers" => {
+            assert_eq!(summary["fleet"]["imbalance"]["requests"]["max_over_mean"], 1.0);
+            assert!(cache["hit_rate"].as_f64().unwrap() < 0.7);
+        }
+        "router_mismatch" => {
+            let index = &summary["fleet"]["prefix_index"];
+            assert!(index["matched_blocks"] == 0 && index["events"] == index["foreign_events"]);
+            let reason = index["no_match_because"].as_str().unwrap();
+            assert!(
+                reason.starts_with("the router hashes with sha256_cbor, the engines with sha256"),
+                "{reason}"
+            );
+        }
+        "pools" => {
+            let replicas = summary["fleet"]["replicas"].as_array().unwrap();
+            let pools: Vec<_> = replicas.iter().map(|replica| &replica["pool"]).collect();
+            assert_eq!(pools, ["large", "small", "small"]);
+            let busy = |at: usize| replicas[at]["gpu_busy"].as_f64().unwrap();
+            assert!(busy(1) > 1.5 * busy(0));
+        }
         "failures" => {
             let lifecycle = &summary["fleet"]["lifecycle"];
             assert_eq!((&lifecycle["failures"], &lifecycle["drains"]), (&1.into(), &1.into()));
@@ -218,4 +238,17 @@ fn the_same_scenario_and_seed_give_the_same_bytes() {
     run(mix, &out("d"), &[]);
     run(mix, &out("e"), &[]);
     assert!(files(&out("d")) == files(&out("e")));
+}
+
+#[test]
+fn a_router_that_knows_the_caches_finds_more_in_them() {
+    let hit_rate = |policy: &str| {
+        let (hits, queries) = hits_and_queries("routers.yaml", &[&format!("cluster.router.policy={policy}")]);
+        hits as f64 / queries as f64
+    };
+    let (round_robin, kv_aware) = (hit_rate("round_robin"), hit_rate("kv_aware"));
+    // 24 of 960 prompts are the first of their group: no policy finds more than 4,000 of 4,200 tokens in
+    // the others.
+    assert!(round_robin < 0.7 && kv_aware > 0.9 && kv_aware <= 936.0 / 960.0 * 4_000.0 / 4_200.0);
+    assert!(hit_rate("prefix_aware") > 0.9);
 }

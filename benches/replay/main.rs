@@ -83,7 +83,7 @@ fn run(trace: &Path, async_scheduling: bool, out: &Path) {
     let info = scenario.run_info(&simulation, None);
     let mut report = RunReport::create(out, info).expect("the report can be written");
     simulation.run(&mut report).expect("the trace is good");
-    black_box(report.finish(&[], simulation.workload_notes()).expect("the report can be written"));
+    black_box(report.finish(simulation.ending()).expect("the report can be written"));
 }
 
 fn replay(criterion: &mut Criterion) {

@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
     let trace = trace_path.as_deref().map(TraceInfo::of).transpose()?;
     let mut report = RunReport::create(&target, scenario.run_info(&simulation, trace))?;
     if let Some(options) = &trace_events {
-        let tiers: Vec<_> = simulation.tier_stats().iter().map(|&(kind, _)| kind).collect();
+        let tiers: Vec<_> = simulation.ending().tiers.iter().map(|&(kind, _)| kind).collect();
         report.trace_events(options, &tiers)?;
     }
     if let Some(options) = explore {
@@ -96,7 +96,7 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
         }
     }
     drop(bar);
-    let summary = report.finish(&simulation.tier_stats(), simulation.workload_notes())?;
+    let summary = report.finish(simulation.ending())?;
     console.say(terminal_table(&summary))?;
     console.written("report", &target)?;
     if explores {

@@ -11,7 +11,8 @@ use super::calibrate::bench::read_profile;
 use super::console::{Console, Finished};
 use super::progress::Unit;
 use crate::validate::{
-    Profiles, compare_all, read_bench_file, summarise, terminal_table, write_csv, write_json, write_page,
+    Profiles, compare_all, rank, read_bench_file, summarise, terminal_table, write_csv, write_json,
+    write_page,
 };
 
 /// Compare simulations with measured runs of real servers
@@ -49,12 +50,27 @@ pub(super) fn validate(arguments: &ValidateArguments, console: &Console) -> Resu
     std::fs::create_dir_all(&arguments.out)?;
     write_csv(&arguments.out.join("runs.csv"), &outcomes)?;
     let groups = summarise(&outcomes);
-    write_json(&arguments.out.join("summary.json"), &outcomes, &groups)?;
-    write_page(&arguments.out, &outcomes, &groups)?;
+    let rankings = rank(&outcomes);
+    write_json(&arguments.out.join("summary.json"), &outcomes, &groups, &rankings)?;
+    write_page(&arguments.out, &outcomes, &groups, &rankings)?;
     console.say(terminal_table(&groups))?;
+    for ranking in &rankings {
+        for (metric, figure) in &ranking.figures {
+            console.say(format_args!(
+                "routing strategies, {}: {} ranked with Spearman {:.2} by their means, {:.2} at each rate, {:.2} over all runs",
+                ranking.source,
+                metric.name(),
+                figure.of_strategies,
+                figure.of_strategies_by_rate,
+                figure.of_runs
+            ))?;
+        }
+    }
     let left_out = outcomes.iter().filter(|outcome| outcome.left_out.is_some()).count();
     let page = arguments.out.join("index.html");
     console.say(format_args!("{} runs, of which {left_out} could not be simulated", outcomes.len()))?;
     console.written("report", &page)?;
-    Ok(Finished::new(json!({"runs": outcomes.len(), "left_out": left_out, "groups": groups})))
+    Ok(Finished::new(
+        json!({"runs": outcomes.len(), "left_out": left_out, "groups": groups, "rankings": rankings}),
+    ))
 }

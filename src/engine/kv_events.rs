@@ -19,6 +19,14 @@ pub enum KvCacheEvent {
     AllBlocksCleared,
 }
 
+/// A change of the prefix cache as an event tells of it, without what only its reader asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheChange {
+    Stored { hash: BlockHash, group_id: u32 },
+    Removed { hash: BlockHash, group_id: u32 },
+    Cleared,
+}
+
 /// Blocks came under their hashes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockStored {

@@ -17,13 +17,11 @@ use super::summary::{
 };
 use super::timeseries::Timeseries;
 use crate::engine::FinishReason;
-use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::prefix_cache_stats::PrefixCacheStats;
 use crate::engine::scheduler::SpecDecodingStats;
-use crate::simulation::{ReplicaState, RequestRecord, ServerLoss, StepRecord, StepSpan};
+use crate::simulation::{ReplicaState, RequestRecord, RunEnding, ServerLoss, StepRecord, StepSpan};
 use crate::units::SimTime;
-use crate::workload::WorkloadNotes;
 
 /// Hits are counted by their place in the prompt: up to here, and up to twice as far each time.
 const FIRST_DEPTH_TOKENS: u64 = 1_024;
@@ -283,9 +281,10 @@ impl Collector {
                  ({matching_tokens} must match)"
             )
         } else if hitless.sharing == 0 {
+            let there = if self.replicas.len() > 1 { " at the same replica" } else { "" };
             format!(
                 "nothing shared: no prompt that is long enough begins with the same {matching_tokens} tokens \
-                 as one before it"
+                 as one before it{there}"
             )
         } else {
             let everywhere = if self.num_kv_cache_groups > 1 { " in every KV cache group" } else { "" };
@@ -317,10 +316,10 @@ impl Collector {
         &mut self,
         info: &RunInfo,
         residencies: &Residencies,
-        tiers: &[(TierKind, TierStats)],
         kv_events: Option<u64>,
-        workload: WorkloadNotes,
+        ending: RunEnding,
     ) -> RunSummary {
+        let RunEnding { tiers, workload, prefix_index } = ending;
         let duration_s = self.last_step_at.as_secs_f64();
         let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
         let mean = |sum: f64, count: u64| if count > 0 { sum / count as f64 } else { 0.0 };
@@ -386,10 +385,7 @@ impl Collector {
             external_cache: (!tiers.is_empty()).then(|| ExternalCache {
                 total: HitRate::of(connector.queries, connector.hits),
                 preempted: HitRate::of(connector.preempted_queries, connector.preempted_hits),
-                tiers: tiers
-                    .iter()
-                    .map(|(kind, stats)| TierSummary { kind: *kind, stats: stats.clone() })
-                    .collect(),
+                tiers: tiers.into_iter().map(|(kind, stats)| TierSummary { kind, stats }).collect(),
             }),
             kv_cache: KvCache {
                 num_gpu_blocks: info.num_gpu_blocks(),
@@ -437,7 +433,7 @@ impl Collector {
                     let times = times.as_ref().map(|times| &times[index]);
                     tally.summary(index as u32, info, duration_s, times)
                 });
-                FleetSummary::new(fleet.router.clone(), lifecycle, replicas.collect())
+                FleetSummary::new(fleet.router.clone(), prefix_index.clone(), lifecycle, replicas.collect())
             }),
         }
     }

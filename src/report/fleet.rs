@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::lifecycle::LifecycleSummary;
 use super::replica_tally::{ReplicaInfo, ReplicaSummary};
 use super::table_column::{Column, Kind};
+use crate::simulation::router::PrefixIndexStats;
 
 /// The columns of `replicas.csv`; the last two only where replicas come and go.
 pub(super) const COLUMNS: [Column<&str>; 23] = [
@@ -51,6 +52,9 @@ pub struct FleetSummary {
     /// The router's policy.
     pub router: String,
     pub num_replicas: u32,
+    /// What the router knew of the prefix caches, if it looks at prefixes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix_index: Option<PrefixIndexStats>,
     pub imbalance: Imbalance,
     /// If replicas come and go.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,12 +108,14 @@ impl FleetSummary {
     /// Of one replica or more.
     pub(super) fn new(
         router: String,
+        prefix_index: Option<PrefixIndexStats>,
         lifecycle: Option<LifecycleSummary>,
         replicas: Vec<ReplicaSummary>,
     ) -> Self {
         Self {
             router,
             num_replicas: replicas.len() as u32,
+            prefix_index,
             imbalance: Imbalance {
                 requests: Spread::of(&replicas, |replica| replica.finished_requests as f64),
                 prefill_computed_tokens: Spread::of(&replicas, |replica| {

@@ -9,6 +9,7 @@ use super::summary::{
     ExternalCache, HitRate, NamedHitRate, PrefixCache, RunSummary, SpeculativeDecoding, TierSummary,
 };
 use crate::engine::connector::{TierKind, TierStats};
+use crate::simulation::router::PrefixIndexStats;
 
 /// What one looks at first, the most telling in front.
 pub const HEADLINES: [&str; 14] = [
@@ -45,6 +46,7 @@ pub fn metric_names() -> Vec<String> {
         speculative_decoding: Some(SpeculativeDecoding::default()),
         kv_events: Some(0),
         fleet: Some(FleetSummary {
+            prefix_index: Some(PrefixIndexStats::default()),
             lifecycle: Some(LifecycleSummary::default()),
             replicas: vec![ReplicaSummary {
                 paid_s: Some(0.0),

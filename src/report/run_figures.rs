@@ -4,13 +4,11 @@ use super::blocks_csv::Residencies;
 use super::collector::Collector;
 use super::run_report::RunInfo;
 use super::summary::RunSummary;
-use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::BlockEviction;
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{Observer, ReplicaState, RequestRecord, ServerLoss, StepRecord};
+use crate::simulation::{Observer, ReplicaState, RequestRecord, RunEnding, ServerLoss, StepRecord};
 use crate::units::SimTime;
-use crate::workload::WorkloadNotes;
 
 /// An [`Observer`] that comes to the same [`RunSummary`] as a [`RunReport`](super::RunReport).
 pub struct RunFigures {
@@ -27,9 +25,9 @@ impl RunFigures {
     }
 
     /// What the run came to.
-    pub fn finish(mut self, tiers: &[(TierKind, TierStats)], workload: WorkloadNotes) -> RunSummary {
+    pub fn finish(mut self, ending: RunEnding) -> RunSummary {
         let kv_events = self.info.kv_events.then_some(self.kv_events);
-        self.collector.summary(&self.info, &self.residencies, tiers, kv_events, workload)
+        self.collector.summary(&self.info, &self.residencies, kv_events, ending)
     }
 }
 

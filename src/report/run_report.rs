@@ -16,16 +16,15 @@ use super::run_page::{RunView, hit_rate_svg, kv_usage_svg, run_page};
 use super::step_timeline::StepTimeline;
 use super::trace_events::{TraceEvents, TraceEventsOptions, TraceNames};
 use super::{ReportError, RunSummary, timeseries};
-use crate::engine::connector::{TierKind, TierStats};
+use crate::engine::connector::TierKind;
 use crate::engine::kv_cache::{BlockEviction, JournalEntry, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
 use crate::simulation::{
-    EngineCall, Observer, ReplicaState, RequestRecord, ServerLoss, Simulation, StepRecord, StepSpan,
-    TransferRecord,
+    EngineCall, Observer, ReplicaState, RequestRecord, RunEnding, ServerLoss, Simulation, StepRecord,
+    StepSpan, TransferRecord,
 };
 use crate::units::SimTime;
-use crate::workload::WorkloadNotes;
 
 /// What a report says of the run that the simulation does not tell.
 #[derive(Clone, Debug)]
@@ -147,11 +146,7 @@ impl RunReport {
     ///
     /// # Errors
     /// The first file that could not be written; then an older report is as it was.
-    pub fn finish(
-        mut self,
-        tiers: &[(TierKind, TierStats)],
-        workload: WorkloadNotes,
-    ) -> Result<RunSummary, ReportError> {
+    pub fn finish(mut self, ending: RunEnding) -> Result<RunSummary, ReportError> {
         if let Some(error) = self.error {
             return Err(error);
         }
@@ -164,7 +159,7 @@ impl RunReport {
             .map(KvEventsJsonl::finish)
             .transpose()
             .map_err(ReportError::write("kv_events.jsonl"))?;
-        let summary = self.collector.summary(&self.info, &residencies, tiers, kv_events, workload);
+        let summary = self.collector.summary(&self.info, &residencies, kv_events, ending);
         let series = &self.collector.timeseries;
         let csv_path = self.folder.file("timeseries.csv");
         series.write(&csv_path).map_err(|error| ReportError::write(&csv_path)(csv_error(error)))?;

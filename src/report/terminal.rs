@@ -150,6 +150,20 @@ fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {
             gpu_busy.max_over_mean
         ),
     );
+    if let Some(index) = &fleet.prefix_index {
+        row(
+            "router's match",
+            format!(
+                "{:.2} % ({} of {} blocks)",
+                100.0 * index.match_rate,
+                index.matched_blocks,
+                index.queried_blocks
+            ),
+        );
+        if let Some(reason) = &index.no_match_because {
+            row("why no match", reason.clone());
+        }
+    }
     if let Some(lifecycle) = &fleet.lifecycle {
         row(
             "replicas",

@@ -13,9 +13,10 @@ use crate::engine::kv_cache::{KvCacheManager, KvCacheSpec};
 use crate::engine::scheduler::Scheduler;
 use crate::engine::{EngineConfig, FinishReason, SpecMethod, SpeculativeConfig};
 use crate::simulation::router::RoundRobin;
-use crate::simulation::{Action, DraftAcceptance, Replica, ReplicaConfig, RequestRecord, Simulation};
+use crate::simulation::{
+    Action, DraftAcceptance, Replica, ReplicaConfig, RequestRecord, RunEnding, Simulation,
+};
 use crate::units::SimTime;
-use crate::workload::WorkloadNotes;
 use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 
 /// Two prompts that share 512 of 600 tokens.
@@ -88,7 +89,7 @@ pub(super) fn simulation_with(
 fn report(target: &Path, config: EngineConfig, rows: &str) -> RunSummary {
     let mut report = RunReport::create(target, info(&config)).unwrap();
     simulation(config, rows).run(&mut report).unwrap();
-    report.finish(&[], WorkloadNotes::default()).unwrap()
+    report.finish(RunEnding::default()).unwrap()
 }
 
 /// What is no text is escaped.
@@ -309,8 +310,7 @@ fn who_goes_away_counts_apart_and_in_no_latency() {
         was_admitted: false,
         ..aborted
     });
-    let summary =
-        collector.summary(&info(&config()), &Default::default(), &[], None, WorkloadNotes::default());
+    let summary = collector.summary(&info(&config()), &Default::default(), None, RunEnding::default());
     let requests = summary.requests;
     assert_eq!((requests.finished, requests.finished_length, requests.failed), (1, 1, 0));
     assert_eq!((requests.aborted, requests.aborted_before_first_token), (2, 1));
@@ -370,8 +370,7 @@ fn the_shortest_hit_is_that_of_the_engine() {
 fn a_hit_rate_of_zero_says_that_nobody_looked() {
     let mut collector = Collector::new(&info(&config()));
     collector.on_request(&RequestRecord { skip_reading_prefix_cache: true, ..record() });
-    let summary =
-        collector.summary(&info(&config()), &Default::default(), &[], None, WorkloadNotes::default());
+    let summary = collector.summary(&info(&config()), &Default::default(), None, RunEnding::default());
     assert!(summary.prefix_cache.zero_hits_because.is_some_and(|reason| reason.starts_with("not read")));
     assert!(summary.prefix_cache.by_turn.is_empty());
 }
@@ -383,7 +382,7 @@ fn an_observer_that_cannot_write_says_so_at_the_end() {
     let mut report = RunReport::create(&target, info(&config())).unwrap();
     simulation(config(), SHARING).run(&mut report).unwrap();
     fs::remove_dir_all(dir.path().join(".tiny.partial")).unwrap();
-    assert!(matches!(report.finish(&[], WorkloadNotes::default()), Err(ReportError::Write { .. })));
+    assert!(matches!(report.finish(RunEnding::default()), Err(ReportError::Write { .. })));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
@@ -403,13 +402,15 @@ fn a_fleet_is_reported_as_a_whole_and_by_replica() {
     let fleet = Some(FleetInfo { router: "round_robin".into(), num_first_replicas: None, replicas });
     let mut report = RunReport::create(&target, RunInfo { fleet, ..info(&config()) }).unwrap();
     simulation_of(2, config(), SHARING).run(&mut report).unwrap();
-    let summary = report.finish(&[], WorkloadNotes::default()).unwrap();
+    let summary = report.finish(RunEnding::default()).unwrap();
     // The second prompt of 600 tokens, 1.6 ms after 10 ms.
     assert_eq!(summary.duration_s, 0.011_6);
     assert_eq!(
         (summary.prefix_cache.total.queries_tokens, summary.prefix_cache.total.hits_tokens),
         (1_200, 0)
     );
+    let reason = summary.prefix_cache.zero_hits_because.as_deref().unwrap();
+    assert!(reason.ends_with("as one before it at the same replica"), "{reason}");
     assert_eq!((summary.latency.itl.count, summary.latency.itl.max_ms), (2, 1.001));
     // 38 blocks of 200 for 3.602 and 1.6 ms.
     assert_eq!((summary.kv_cache.num_gpu_blocks, summary.kv_cache.usage_peak), (202, 0.19));

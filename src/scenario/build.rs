@@ -14,7 +14,8 @@ use super::tree::Node;
 use crate::catalog::{Gpu, KvCacheSize, MemoryConfig, Model, SizingError, size_kv_cache};
 use crate::cost::{CostModel, Profile};
 use crate::engine::EngineConfig;
-use crate::simulation::router::RouterConfig;
+use crate::engine::hash::RequestBlockHasher;
+use crate::simulation::router::{EventSource, RouterConfig};
 use crate::simulation::{Action, ActionKind, Simulation};
 use crate::units::SimTime;
 use crate::workload::trace::{HfTokenizer, SharedTrace, SharedTraces, Trace, TraceConfig, TraceInput};
@@ -169,14 +170,20 @@ impl Scenario {
         cost: &dyn Fn(&Pool) -> CostModel,
     ) -> Result<Simulation, ScenarioError> {
         let seed = self.seed();
+        let router = self.router();
+        let events = router.reads_events().then(|| self.event_source(&router));
         let mut replicas = Vec::with_capacity(self.num_replicas() as usize);
         for pool in &self.pools {
             for _ in 0..pool.num_replicas {
-                let index = replicas.len() as u64;
-                let replica = pool.replica(cost(pool), seed, index).map_err(|error| {
+                let index = replicas.len();
+                let shared_hasher = events
+                    .as_ref()
+                    .filter(|events| events.mismatches[index].is_none())
+                    .map(|events| &events.hasher);
+                let replica = pool.replica(cost(pool), seed, index as u64, shared_hasher);
+                replicas.push(replica.map_err(|error| {
                     self.typed.wrong_as(&format!("engine.{}", error.field), &error.to_string())
-                })?;
-                replicas.push(replica);
+                })?);
             }
         }
         let actions = self.file.actions.iter().map(|action| Action {
@@ -186,13 +193,31 @@ impl Scenario {
                 reset_external: action.reset_prefix_cache.reset_external,
             },
         });
+        let policy = router.build(seed, replicas.len(), events);
         let actions = actions.chain(self.replica_actions()).collect();
-        let router = self.router().build(seed);
-        let simulation = Simulation::new(workload, replicas, router, actions);
+        let simulation = Simulation::new(workload, replicas, policy, actions)
+            .with_router_latency(SimTime::from_secs_f64(router.latency_ms / 1e3))
+            .with_metrics_interval(SimTime::from_secs_f64(router.metrics_interval_ms / 1e3));
         Ok(match self.lifecycle() {
             Some(lifecycle) => simulation.with_lifecycle(lifecycle),
             None => simulation,
         })
+    }
+
+    /// The hasher that the router shares with the replicas whose hashes can equal its own.
+    fn event_source(&self, router: &RouterConfig) -> EventSource {
+        let hash = router.hash();
+        let mismatch = |pool: &Pool| hash.mismatch(&pool.engine, pool.section.python_hash_seed.as_deref());
+        let of_pool = |pool| std::iter::repeat_n(mismatch(pool), pool.num_replicas as usize);
+        let mismatches = self.pools.iter().flat_map(of_pool).collect();
+        // Digests for all, if one of them shows them.
+        let mut matching: Vec<&Pool> = self.pools.iter().filter(|pool| mismatch(pool).is_none()).collect();
+        matching.sort_by_key(|pool| !pool.engine.enable_kv_cache_events);
+        let hasher = match matching.first() {
+            Some(pool) => pool.hasher(self.seed(), 0),
+            None => RequestBlockHasher::identity(hash.block_size, 0),
+        };
+        EventSource { hasher, mismatches }
     }
 
     /// Of all kinds.

@@ -14,6 +14,7 @@ use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{ConstantCost, CostModel, Profile, Roofline};
 use crate::engine::EngineConfig;
+use crate::workload::ConfigError;
 
 /// The most replicas of a simulation.
 const MAX_REPLICAS: u32 = 10_000;
@@ -85,6 +86,10 @@ impl Pool {
 pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Pool>), ScenarioError> {
     let own = Pool::new(None, 1, typed, file)?;
     let Some(cluster) = &file.cluster else { return Ok((own.clone(), vec![own])) };
+    cluster.router.validate().map_err(|ConfigError { field, found, expected }| {
+        let error = typed.wrong(&format!("cluster.router.{field}"), format!("`{field}` is {found}"));
+        error.hint(format!("give {expected}"))
+    })?;
     let pools = match (&cluster.pools, cluster.replicas) {
         (Some(_), Some(_)) => {
             return Err(typed

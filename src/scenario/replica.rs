@@ -14,7 +14,8 @@ use crate::units::SimTime;
 const GIB: f64 = (1_u64 << 30) as f64;
 
 impl Pool {
-    /// Replica number `index` of a run with this seed.
+    /// Replica number `index` of a run with this seed; its hasher is a clone of the shared one, if
+    /// there is one.
     ///
     /// # Errors
     /// Settings that the scheduler refuses.
@@ -23,14 +24,14 @@ impl Pool {
         cost: CostModel,
         seed: u64,
         index: u64,
+        shared_hasher: Option<&RequestBlockHasher>,
     ) -> Result<Replica, EngineConfigError> {
-        let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
         let transfers = self.section.kv_transfer_config.as_ref().map(|config| self.transfers(config));
         let connector = transfers
             .as_ref()
             .map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
         let is_hashed = self.engine.enable_prefix_caching || connector.is_some();
-        let hasher = is_hashed.then(|| self.hasher(hash_block_size, seed, index));
+        let hasher = is_hashed.then(|| shared_hasher.cloned().unwrap_or_else(|| self.hasher(seed, index)));
         let scheduler = Scheduler::new(self.engine.clone(), hasher, connector)?;
         let drafts = self
             .section
@@ -40,7 +41,8 @@ impl Pool {
     }
 
     /// Digests only where somebody sees them: in KV events, and in the block explorer.
-    fn hasher(&self, hash_block_size: u32, seed: u64, index: u64) -> RequestBlockHasher {
+    pub(super) fn hasher(&self, seed: u64, index: u64) -> RequestBlockHasher {
+        let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
         let lookahead = self.engine.num_hash_lookahead_tokens();
         if !self.engine.enable_kv_cache_events && !self.has_digests {
             return RequestBlockHasher::identity(hash_block_size, lookahead);

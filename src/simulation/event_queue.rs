@@ -13,6 +13,8 @@ pub(super) enum Event {
     Update { replica: u32 },
     /// A request reaches the router. Known to the workload, so never in the queue itself.
     Arrival,
+    /// A request reaches the replica that the router chose for it, some time after it came.
+    Deliver,
     /// The patience of a request's client ends. After what the client waits for can have come.
     Abort { replica: u32, slot: RequestSlot, index: u64 },
     /// The patience of a client ends whose request waits at the router.

@@ -75,7 +75,7 @@ fn counts_of_requests_are_even_behind_least_requests() {
 
 fn choices(router: &mut dyn Router, views: &[ReplicaView], count: usize) -> Vec<usize> {
     let request = RequestSpec::plain(TokenRuns::from_run(0, 1), TokenRuns::from_run(1, 1));
-    (0..count).map(|_| router.choose(&request, views)).collect()
+    (0..count).map(|_| router.choose(SimTime::ZERO, &request, views)).collect()
 }
 
 #[test]

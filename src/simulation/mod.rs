@@ -27,5 +27,5 @@ pub use lifecycle::{
 pub use observer::{EngineCall, NO_REPLICA, Observer, RequestRecord, ServerLoss, StepRecord, TransferRecord};
 pub use output_steps::StepSpan;
 pub use replica::{DraftAcceptance, Replica, ReplicaConfig};
-pub use run::{Action, ActionKind, Simulation, SimulationError};
+pub use run::{Action, ActionKind, RunEnding, Simulation, SimulationError};
 pub use transfers::{Link, Transfers};

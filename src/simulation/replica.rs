@@ -18,6 +18,7 @@ use crate::cost::{CostModel, StepShape};
 use crate::engine::connector::{KvConnector, TierKind, TierStats};
 use crate::engine::hash::BlockHash;
 use crate::engine::kv_cache::JournalEntry;
+use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
     Scheduler, SchedulerOutput,
@@ -82,6 +83,14 @@ struct Batch {
     done_at: SimTime,
 }
 
+/// Requests by their indices.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// Their first token came.
+    pub started: Vec<u64>,
+    pub ended: Vec<u64>,
+}
+
 /// When the replica wants to be called next, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -129,6 +138,7 @@ pub struct Replica {
     /// Of the call at hand, if the engine is followed.
     journal: Vec<JournalEntry>,
     is_followed: bool,
+    records_cache_changes: bool,
 }
 
 impl Replica {
@@ -153,6 +163,7 @@ impl Replica {
             outputs: EngineCoreOutputs::default(),
             journal: Vec::new(),
             is_followed: false,
+            records_cache_changes: false,
         }
     }
 
@@ -173,6 +184,17 @@ impl Replica {
     pub(super) fn used_blocks(&self) -> u32 {
         let pool = self.scheduler.kv_cache_manager().block_pool();
         pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks()
+    }
+
+    /// Lets [`Self::take_cache_changes`] have something to take.
+    pub(super) fn record_cache_changes(&mut self) {
+        self.records_cache_changes = true;
+        self.scheduler.kv_cache_manager_mut().block_pool_mut().record_cache_changes();
+    }
+
+    /// What changed in the prefix cache since the last call, in place of what `changes` holds.
+    pub(super) fn take_cache_changes(&mut self, changes: &mut Vec<CacheChange>) {
+        self.scheduler.kv_cache_manager_mut().block_pool_mut().take_cache_changes(changes);
     }
 
     pub(super) fn follow_engine(&mut self) {
@@ -316,8 +338,12 @@ impl Replica {
         let connector =
             transfers.map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
         self.scheduler.restart(connector);
+        let pool = self.scheduler.kv_cache_manager_mut().block_pool_mut();
         if self.is_followed {
-            self.scheduler.kv_cache_manager_mut().block_pool_mut().follow();
+            pool.follow();
+        }
+        if self.records_cache_changes {
+            pool.record_cache_changes();
         }
         self.note_kv_usage(now);
         // It computes nothing, and says that nobody runs or waits here any more.
@@ -462,9 +488,13 @@ impl Replica {
         self.shape.add_decodes(num_decodes, decode_context_tokens);
     }
 
-    /// Processes the oldest step, whose output is there now. Pushes the index of every request that
-    /// ended to `ended`.
-    pub(super) fn update(&mut self, now: SimTime, ended: &mut Vec<u64>, observer: &mut dyn Observer) -> Next {
+    /// Processes the oldest step, whose output is there now, and adds whose answers began and ended.
+    pub(super) fn update(
+        &mut self,
+        now: SimTime,
+        answers: &mut Answers,
+        observer: &mut dyn Observer,
+    ) -> Next {
         let Some(mut batch) = self.queue.pop_front() else { return Next::Iterate(now) };
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         let reported = self.transfers.as_mut().map(|transfers| transfers.worker_output(now));
@@ -480,6 +510,7 @@ impl Replica {
             // They come with the first output.
             if let Some(stats) = output.prefill_stats {
                 live.first_token = Some(now);
+                answers.started.push(live.spec.index);
                 live.num_local_cached_tokens = stats.num_local_cached_tokens;
                 live.num_external_cached_tokens = stats.num_external_cached_tokens;
             }
@@ -502,7 +533,7 @@ impl Replica {
         self.finish_step(now, &mut batch, observer);
         for finished in &self.outputs.finished {
             let Some(live) = self.live[finished.slot.index()].take() else { continue };
-            ended.push(live.spec.index);
+            answers.ended.push(live.spec.index);
             let record = request_record(self.index, &live, finished, true, now);
             observer.on_output_steps(&record, live.output_steps.spans());
             observer.on_request(&record);

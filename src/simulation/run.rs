@@ -1,16 +1,18 @@
 //! The clock: takes the next event, whatever it is, until there is none.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use thiserror::Error;
 
 use super::event_queue::{Event, EventQueue};
-use super::lifecycle::Lifecycle;
+use super::lifecycle::{Lifecycle, ReplicaState};
 use super::observer::Observer;
-use super::replica::Replica;
-use super::router::{ReplicaView, Router};
+use super::replica::{Answers, Replica};
+use super::router::{Metrics, PrefixIndexStats, Router};
 use super::serving::Serving;
 use crate::engine::connector::{TierKind, TierStats};
+use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::RequestError;
 use crate::units::SimTime;
 use crate::workload::{Arrival, Workload, WorkloadError, WorkloadNotes};
@@ -77,13 +79,30 @@ pub struct Simulation {
     pub(super) workload: Box<dyn Workload>,
     pub(super) router: Box<dyn Router>,
     pub(super) replicas: Vec<Serving>,
-    /// What the router sees of each replica.
-    pub(super) views: Vec<ReplicaView>,
+    pub(super) metrics: Metrics,
     pub(super) lifecycle: Lifecycle,
+    /// From the router to a replica.
+    router_latency: SimTime,
+    /// Requests on that way, with the replica.
+    in_transit: VecDeque<(usize, Arrival)>,
     pub(super) actions: Vec<Action>,
     pub(super) events: EventQueue,
     pub(super) now: SimTime,
-    ended: Vec<u64>,
+    /// Of one step, kept for their memory.
+    answers: Answers,
+    cache_changes: Vec<CacheChange>,
+}
+
+/// What a simulation knows at its end besides what it told its observer.
+#[derive(Clone, Debug, Default)]
+pub struct RunEnding {
+    /// What the tiers behind the GPUs' caches have done, if there are any: those of one place in the
+    /// order of tiers are added up over the replicas.
+    pub tiers: Vec<(TierKind, TierStats)>,
+    /// What the workload says of where its requests come from.
+    pub workload: WorkloadNotes,
+    /// Of a router that knows prefixes.
+    pub prefix_index: Option<PrefixIndexStats>,
 }
 
 impl Simulation {
@@ -100,29 +119,43 @@ impl Simulation {
         for (index, action) in actions.iter().enumerate() {
             events.push(action.at, Event::Action(index));
         }
-        let view = |replica: &Replica| ReplicaView {
-            is_ready: true,
-            num_blocks: replica.scheduler().config().num_gpu_blocks - 1,
-            ..ReplicaView::default()
-        };
-        let views = replicas.iter().map(view).collect();
+        let num_blocks = replicas.iter().map(|replica| replica.scheduler().config().num_gpu_blocks - 1);
+        let metrics = Metrics::new(num_blocks);
+        let reads_events = router.reads_events();
         let lifecycle = Lifecycle::new(replicas.len());
         let serving = |(index, mut replica): (usize, Replica)| {
             replica.set_index(index as u32);
+            if reads_events {
+                replica.record_cache_changes();
+            }
             Serving::new(replica)
         };
-        let replicas = replicas.into_iter().enumerate().map(serving).collect();
         Self {
             workload,
             router,
-            replicas,
-            views,
+            replicas: replicas.into_iter().enumerate().map(serving).collect(),
+            metrics,
             lifecycle,
+            router_latency: SimTime::ZERO,
+            in_transit: VecDeque::new(),
             actions,
             events,
             now: SimTime::ZERO,
-            ended: Vec::new(),
+            answers: Answers::default(),
+            cache_changes: Vec::new(),
         }
+    }
+
+    /// A request reaches its replica so long after it reached the router.
+    pub fn with_router_latency(self, latency: SimTime) -> Self {
+        Self { router_latency: latency, ..self }
+    }
+
+    /// The router sees the replicas' metrics as they were when they were last read: at 0 and after
+    /// each interval. 0 is at any time.
+    pub fn with_metrics_interval(mut self, interval: SimTime) -> Self {
+        self.metrics.set_interval(interval);
+        self
     }
 
     /// The time of the last event.
@@ -134,19 +167,19 @@ impl Simulation {
         self.replicas.iter().map(|serving| &serving.replica)
     }
 
-    /// What the tiers behind the GPUs' caches have done, if there are any: those of one place in the
-    /// order of tiers are added up over the replicas.
-    pub fn tier_stats(&self) -> Vec<(TierKind, TierStats)> {
-        let mut sum: Vec<(TierKind, TierStats)> = Vec::new();
+    /// What is known at the end, or so far.
+    pub fn ending(&self) -> RunEnding {
+        let mut tiers: Vec<(TierKind, TierStats)> = Vec::new();
         for replica in self.replicas() {
             for (place, (kind, stats)) in replica.tier_stats().into_iter().enumerate() {
-                match sum.get_mut(place) {
+                match tiers.get_mut(place) {
                     Some((_, so_far)) => so_far.add(&stats),
-                    None => sum.push((kind, stats)),
+                    None => tiers.push((kind, stats)),
                 }
             }
         }
-        sum
+        let prefix_index = self.router.index_stats();
+        RunEnding { tiers, workload: self.workload.notes(), prefix_index }
     }
 
     /// Lets [`Observer::on_engine_call`] have the journal, and makes the engine list in full what it
@@ -163,11 +196,6 @@ impl Simulation {
     /// The workload's names of tenants.
     pub fn tenants(&self) -> &[String] {
         self.workload.tenants()
-    }
-
-    /// What the workload says of where its requests come from, so far.
-    pub fn workload_notes(&self) -> WorkloadNotes {
-        self.workload.notes()
     }
 
     /// Takes one event; false when there is none left.
@@ -224,6 +252,11 @@ impl Simulation {
         }
         match event {
             Event::Arrival => self.arrive(observer)?,
+            Event::Deliver => {
+                if let Some((replica, arrival)) = self.in_transit.pop_front() {
+                    self.deliver(replica, arrival, observer)?;
+                }
+            }
             Event::Update { replica } => {
                 if self.replicas[replica as usize].takes_update(at) {
                     self.update(replica as usize, observer);
@@ -243,35 +276,37 @@ impl Simulation {
             Event::Ready { replica } => self.ready(replica as usize, observer)?,
             Event::Scale => self.scale(observer)?,
             Event::Iterate { replica } => {
-                if self.replicas[replica as usize].iterate(at, &mut self.events, observer) {
-                    self.look(replica as usize);
-                }
+                self.replicas[replica as usize].iterate(at, &mut self.events, observer);
             }
         }
         Ok(true)
     }
 
     fn update(&mut self, at: usize, observer: &mut dyn Observer) {
-        let mut ended = std::mem::take(&mut self.ended);
-        let next = self.replicas[at].replica.update(self.now, &mut ended, observer);
-        for index in ended.drain(..) {
+        let mut answers = std::mem::take(&mut self.answers);
+        let next = self.replicas[at].replica.update(self.now, &mut answers, observer);
+        answers.started.drain(..).for_each(|index| self.router.started(index, at));
+        for index in answers.ended.drain(..) {
             self.left(at, index);
             self.workload.finished(index, self.now);
         }
-        self.ended = ended;
+        self.answers = answers;
+        if self.router.reads_events() {
+            self.replicas[at].replica.take_cache_changes(&mut self.cache_changes);
+            if !self.cache_changes.is_empty() {
+                self.router.on_events(self.now, at, &self.cache_changes);
+            }
+        }
         self.replicas[at].plan(next, &mut self.events);
-        self.look(at);
+        // vLLM's gauges come with the output of a step (`make_stats` in `update_from_output`): what came
+        // in since then is not in them, and a long step is long.
+        self.metrics.set(self.now, at, self.replicas[at].gauges());
         self.switch_off_if_drained(at, observer);
-    }
-
-    /// Brings the router's view of a replica up to date.
-    fn look(&mut self, at: usize) {
-        self.replicas[at].look(&mut self.views[at]);
     }
 
     /// A request is no longer at a replica.
     fn left(&mut self, at: usize, index: u64) {
-        self.views[at].num_in_flight -= 1;
+        self.metrics.left(at);
         self.router.ended(index, at);
         self.lifecycle.ended(index);
     }
@@ -279,7 +314,6 @@ impl Simulation {
     /// Wakes a replica if it waits.
     fn wake(&mut self, at: usize) {
         self.replicas[at].wake(self.now, &mut self.events);
-        self.look(at);
     }
 
     fn arrive(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {
@@ -298,15 +332,36 @@ impl Simulation {
             return Ok(());
         }
         self.lifecycle.sent(&arrival);
-        let at = self.router.choose(&arrival.request, &self.views);
+        let at = self.router.choose(self.now, &arrival.request, self.metrics.views(self.now));
         self.router.sent(&arrival.request, at);
-        self.views[at].num_in_flight += 1;
+        self.metrics.sent(at);
+        if self.router_latency == SimTime::ZERO {
+            return self.deliver(at, arrival, observer);
+        }
+        self.in_transit.push_back((at, arrival));
+        self.events.push(self.now + self.router_latency, Event::Deliver);
+        Ok(())
+    }
+
+    fn deliver(
+        &mut self,
+        at: usize,
+        arrival: Arrival,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
         let index = arrival.request.index;
+        if matches!(self.lifecycle.states[at], ReplicaState::Off | ReplicaState::Starting(_)) {
+            // It went while the request was on its way.
+            self.metrics.left(at);
+            self.router.ended(index, at);
+            return self.send(arrival, observer);
+        }
         let trace_line = arrival.request.trace_line;
         let gives_up_at = arrival.request.patience.map(|patience| arrival.at + patience.lasts);
         let added = self.replicas[at].replica.add_request(self.now, arrival, observer);
         let slot = added.map_err(|source| SimulationError::Request { index, trace_line, source })?;
         if let Some(gives_up_at) = gives_up_at {
+            // Who gave up on the way is aborted as soon as it is there.
             let event = Event::Abort { replica: at as u32, slot, index };
             self.events.push(gives_up_at.max(self.now), event);
         }

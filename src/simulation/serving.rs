@@ -3,7 +3,7 @@
 use super::event_queue::{Event, EventQueue};
 use super::observer::Observer;
 use super::replica::{LostRequests, Next, Replica};
-use super::router::ReplicaView;
+use super::router::Gauges;
 use crate::units::SimTime;
 
 pub(super) struct Serving {
@@ -24,24 +24,24 @@ impl Serving {
         Self { replica, iterate_at: None, update_at: None, is_idle: true, is_stuck: false }
     }
 
-    /// What a router can know of the replica now.
-    pub fn look(&self, view: &mut ReplicaView) {
+    /// What the replica's metrics say now.
+    pub fn gauges(&self) -> Gauges {
         let counts = self.replica.scheduler().request_counts();
-        view.num_running = counts.running;
-        view.num_waiting = counts.waiting + counts.skipped_waiting;
-        view.used_blocks = self.replica.used_blocks();
+        Gauges {
+            num_running: counts.running,
+            num_waiting: counts.waiting + counts.skipped_waiting,
+            used_blocks: self.replica.used_blocks(),
+        }
     }
 
     /// The loop goes on at `now`, if that was its plan.
-    pub fn iterate(&mut self, now: SimTime, events: &mut EventQueue, observer: &mut dyn Observer) -> bool {
-        if self.iterate_at != Some(now) {
-            return false;
+    pub fn iterate(&mut self, now: SimTime, events: &mut EventQueue, observer: &mut dyn Observer) {
+        if self.iterate_at == Some(now) {
+            self.iterate_at = None;
+            self.is_idle = false;
+            let next = self.replica.iterate(now, observer);
+            self.plan(next, events);
         }
-        self.iterate_at = None;
-        self.is_idle = false;
-        let next = self.replica.iterate(now, observer);
-        self.plan(next, events);
-        true
     }
 
     /// Whether the output that is there `now` is of a step of this server, and not of one that is gone.

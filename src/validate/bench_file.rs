@@ -55,5 +55,6 @@ fn read_engine_json(path: &Path, gpu: &str) -> Result<Settings, BenchError> {
         enable_prefix_caching: json["kv_cache"]["enable_prefix_caching"].as_bool(),
         moe_format: None,
         is_remote: false,
+        routing: None,
     })
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Metric;
+use super::ladder::Ladder;
 use crate::cost::Format;
 use crate::prompt::TokenRuns;
 use crate::units::SimTime;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub moe_format: Option<Format>,
     /// Requests come over HTTP; else from the server's own process.
     pub is_remote: bool,
+    /// How requests find their replica, in the words of the source.
+    pub routing: Option<String>,
 }
 
 /// What the server was asked.
@@ -47,6 +50,11 @@ pub enum Load {
     /// Every request, at the time at which it was sent.
     Recorded(Vec<RecordedRequest>),
     ClosedLoop(ClosedLoopLoad),
+    /// One stage of a ladder of rates.
+    Ladder {
+        ladder: Box<Ladder>,
+        stage: usize,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +73,24 @@ pub struct ClosedLoopLoad {
     pub output_tokens: u32,
     /// Lengths are uniform between this share of the two above and the whole.
     pub range_ratio: f64,
+}
+
+impl Load {
+    /// Which of the figures of its simulation are this load's: one for each stage of a ladder.
+    pub(super) fn part(&self) -> usize {
+        match self {
+            Self::Ladder { stage, .. } => *stage,
+            Self::Recorded(_) | Self::ClosedLoop(_) => 0,
+        }
+    }
+
+    /// The load that is simulated for it: of a ladder the whole.
+    pub(super) fn whole(&self) -> Self {
+        match self {
+            Self::Ladder { ladder, .. } => Self::Ladder { ladder: ladder.clone(), stage: 0 },
+            other => other.clone(),
+        }
+    }
 }
 
 impl BenchRun {

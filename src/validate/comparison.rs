@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::Metric;
-use super::bench_run::BenchRun;
+use super::bench_run::{BenchRun, Load};
 use super::simulate::{Prediction, Profiles, Server};
 use crate::cost::StepTime;
 
@@ -51,10 +51,12 @@ pub fn compare_all(
     let indices: Vec<usize> = runs
         .iter()
         .map(|run| {
-            *distinct.entry(format!("{:?} {:?}", run.settings, run.load)).or_insert_with(|| {
-                firsts.push(run);
-                firsts.len() - 1
-            })
+            *distinct
+                .entry(format!("{:?} {:?}", run.settings, run.load.as_ref().map(Load::whole)))
+                .or_insert_with(|| {
+                    firsts.push(run);
+                    firsts.len() - 1
+                })
         })
         .collect();
     let all = firsts.len();
@@ -63,11 +65,17 @@ pub fn compare_all(
         progress(all);
         prediction
     };
-    let predictions: Vec<Result<Prediction, String>> = firsts.into_par_iter().map(predict).collect();
-    runs.into_iter().zip(indices).map(|(run, index)| outcome(run, predictions[index].clone())).collect()
+    let predictions: Vec<Result<Vec<Prediction>, String>> = firsts.into_par_iter().map(predict).collect();
+    let of_run = |(run, index): (BenchRun, usize)| {
+        let part = run.load.as_ref().map_or(0, Load::part);
+        let prediction = predictions[index].as_ref().map(|parts| parts[part].clone());
+        outcome(run, prediction.map_err(String::clone))
+    };
+    runs.into_iter().zip(indices).map(of_run).collect()
 }
 
-fn predict(run: &BenchRun, profiles: &Profiles) -> Result<Prediction, String> {
+/// One for each part of the load.
+fn predict(run: &BenchRun, profiles: &Profiles) -> Result<Vec<Prediction>, String> {
     let load = run.load.as_ref().map_err(String::clone)?;
     let server = Server::new(run, Some(load))?;
     let profile = profiles.get(server.scenario.gpu).map_err(|error| error.to_string())?;

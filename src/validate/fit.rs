@@ -126,7 +126,8 @@ impl<'a> Problem<'a> {
         let mut servers: Vec<Measured<'_>> = Vec::new();
         let mut keys: Vec<String> = Vec::new();
         for run in runs {
-            let Ok(load) = &run.load else { continue };
+            // A ladder depends on a router too, of which not all is known.
+            let Ok(load @ (Load::Recorded(_) | Load::ClosedLoop(_))) = &run.load else { continue };
             let figures = FITTED.into_iter().filter_map(|metric| Some((metric, *run.measured.get(&metric)?)));
             let figures: Vec<(Metric, f64)> = figures.filter(|&(_, measured)| measured > 0.0).collect();
             // The same run several times is simulated once.
@@ -148,7 +149,8 @@ impl<'a> Problem<'a> {
     fn residuals(&self, host: &HostLaw) -> Vec<f64> {
         let profile = Profile { host: *host, ..self.start.clone() };
         let of_run = |(server, load, figures): &Measured<'_>| {
-            let prediction = server.run(load, &profile).unwrap_or_default();
+            let parts = server.run(load, &profile).unwrap_or_default();
+            let prediction = parts.into_iter().next().unwrap_or_default();
             (self.progress)(self.servers.len() * (1 + MAX_ITERATIONS * (TERMS.len() + MAX_STEPS)));
             let residual = |(metric, measured): &(Metric, f64)| {
                 // What the simulation cannot say is neither right nor wrong.

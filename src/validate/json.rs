@@ -6,12 +6,13 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::summary::Group;
-use super::{BenchError, Comparison, Metric, Outcome};
+use super::{BenchError, Comparison, Metric, Outcome, Ranking};
 use crate::cost::StepTime;
 
 #[derive(Serialize)]
 struct Document<'a> {
     groups: &'a [Group],
+    rankings: &'a [Ranking],
     runs: Vec<Run<'a>>,
 }
 
@@ -43,8 +44,13 @@ struct WithError {
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write_json(path: &Path, outcomes: &[Outcome], groups: &[Group]) -> Result<(), BenchError> {
-    let document = Document { groups, runs: outcomes.iter().map(run).collect() };
+pub fn write_json(
+    path: &Path,
+    outcomes: &[Outcome],
+    groups: &[Group],
+    rankings: &[Ranking],
+) -> Result<(), BenchError> {
+    let document = Document { groups, rankings, runs: outcomes.iter().map(run).collect() };
     let text = serde_json::to_string(&document).unwrap_or_default();
     std::fs::write(path, text + "\n").map_err(|source| BenchError::Write { path: path.to_owned(), source })
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use maud::html;
+use maud::{Markup, html};
 
 use super::plots::scatter;
 use super::summary::{Group, Spread};
-use super::{BenchError, Metric, Outcome};
+use super::{BenchError, Metric, Outcome, Ranking};
 use crate::chart::{Plot, Table, sheet};
 use crate::page::{Page, Section, count, figures, sortable, table};
 
@@ -25,7 +25,12 @@ const SUMMARY: [Metric; 6] = [
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write_page(folder: &Path, outcomes: &[Outcome], groups: &[Group]) -> Result<(), BenchError> {
+pub fn write_page(
+    folder: &Path,
+    outcomes: &[Outcome],
+    groups: &[Group],
+    rankings: &[Ranking],
+) -> Result<(), BenchError> {
     let mut plots: Vec<Plot> = Vec::new();
     for (metric, name, title) in [
         (Metric::TpotMeanMs, "tpot.svg", "Mean time per output token"),
@@ -48,6 +53,9 @@ pub fn write_page(folder: &Path, outcomes: &[Outcome], groups: &[Group]) -> Resu
         Section::new("summary", "Summary", summary),
         Section::new("runs", "Run by run", runs),
     ];
+    if !rankings.is_empty() {
+        sections.insert(2, Section::new("rankings", "Routing strategies", rankings_section(rankings)));
+    }
     let left_out = left_out_table(outcomes);
     if !left_out.rows.is_empty() {
         sections.push(Section::new("left-out", "Loads not simulated", table(&left_out)));
@@ -81,6 +89,41 @@ fn summary_table(groups: &[Group]) -> Table {
             None => String::new(),
         });
         table.push(begin.into_iter().chain(errors));
+    }
+    table
+}
+
+/// Which routing strategy is better, on both sides.
+fn rankings_section(rankings: &[Ranking]) -> Markup {
+    html! {
+        p {
+            "Means over all rates, and Spearman's rank correlation of predicted and measured: of the strategies by \
+            these means, of the strategies at each rate (mean), and of all runs."
+        }
+        @for ranking in rankings {
+            h3 { (ranking.source) ", " (ranking.model) " on " (ranking.gpu) }
+            (table(&ranking_table(ranking)))
+        }
+    }
+}
+
+fn ranking_table(ranking: &Ranking) -> Table {
+    let mut table = Table::new(
+        2,
+        &["figure", "strategy", "measured", "predicted", "Spearman", "at each rate", "all runs"],
+    );
+    for (metric, ranks) in &ranking.figures {
+        for (index, means) in ranks.strategies.iter().enumerate() {
+            let correlations = [ranks.of_strategies, ranks.of_strategies_by_rate, ranks.of_runs];
+            let begin = [
+                if index == 0 { metric.name().to_owned() } else { String::new() },
+                means.routing.clone(),
+                figure(means.measured),
+                figure(means.predicted),
+            ];
+            let of_all = correlations.map(|of| if index == 0 { format!("{of:.2}") } else { String::new() });
+            table.push(begin.into_iter().chain(of_all));
+        }
     }
     table
 }

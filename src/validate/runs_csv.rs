@@ -8,8 +8,9 @@ use std::path::Path;
 
 use super::bench_run::{ClosedLoopLoad, Settings};
 use super::csv_rows::{CsvRows, Row};
+use super::ladder::Ladder;
 use super::requests_csv::read_requests_csv;
-use super::{BenchError, BenchRun, Load, Metric, published};
+use super::{BenchError, BenchRun, Load, Metric, published, published_ladders};
 
 /// Requests for each user where a table does not say: `--num-prompts $((CONC * 10))`.
 const REQUESTS_PER_USER: u32 = 10;
@@ -41,6 +42,17 @@ fn read_run(row: &Row<'_>, path: &Path) -> Result<BenchRun, BenchError> {
         }
         return Ok(run);
     }
+    if let Some((ladder, stage)) = read_ladder(row, &mut settings)? {
+        // The client counts an empty piece after each token: the median time between two is 0, and
+        // the mean half of what a token takes.
+        if let Some(itl_ms) = measured.remove(&Metric::ItlMeanMs) {
+            measured.insert(Metric::TpotMeanMs, 2.0 * itl_ms);
+        }
+        // The rate at which requests were sent.
+        measured.remove(&Metric::RequestsS);
+        let load = Ok(Load::Ladder { ladder: Box::new(ladder), stage });
+        return Ok(BenchRun { id, source, settings, load, measured });
+    }
     let load = read_load(row, &mut settings)?;
     if load.is_err() {
         // What cannot be simulated is compared by nothing but its blocks.
@@ -71,6 +83,7 @@ fn read_settings(row: &Row<'_>) -> Result<Settings, BenchError> {
         },
         moe_format: None,
         is_remote: true,
+        routing: text("routing"),
     })
 }
 
@@ -96,13 +109,40 @@ fn read_measured(row: &Row<'_>) -> Result<BTreeMap<Metric, f64>, BenchError> {
     Ok(measured)
 }
 
+/// The ladder of rates that the row is a stage of, and which.
+fn read_ladder(row: &Row<'_>, settings: &mut Settings) -> Result<Option<(Ladder, usize)>, BenchError> {
+    const COUNT: &str = "a whole number";
+    let count = |column: &str| row.get::<u32>(column, COUNT);
+    let Some(rate_per_s) = row.number("rate_rps")? else { return Ok(None) };
+    let tokens = row.number("kv_tokens_per_replica")?;
+    let block_size = count("block_size")?;
+    let num_gpu_blocks = tokens.zip(block_size).map(|(tokens, size)| (tokens / f64::from(size)) as u32);
+    let ladder = published_ladders::find(&published_ladders::LadderRow {
+        routing: row.text("routing"),
+        num_replicas: count("replicas")?.unwrap_or(1),
+        rate_per_s,
+        input_tokens: count("input_len")?.unwrap_or(0),
+        shared_tokens: count("shared_prefix_len")?.unwrap_or(0),
+        output_tokens: count("output_len")?.unwrap_or(0),
+        num_groups: count("num_prefix_groups")?.unwrap_or(0),
+        prompts_per_group: count("prompts_per_group")?.unwrap_or(0),
+        block_size: block_size.unwrap_or(64),
+        num_gpu_blocks,
+    });
+    if ladder.is_some() {
+        settings.block_size.get_or_insert(64);
+        settings.num_gpu_blocks = settings.num_gpu_blocks.or(num_gpu_blocks);
+    }
+    Ok(ladder)
+}
+
 /// What the row was asked, or why that cannot be simulated.
 fn read_load(row: &Row<'_>, settings: &mut Settings) -> Result<Result<Load, String>, BenchError> {
     const COUNT: &str = "a whole number of at least 1";
     let count = |column: &str| row.get::<u32>(column, COUNT);
     let ranks = |column: &str| count(column).map(|ranks| ranks.unwrap_or(1).max(1));
     if ranks("replicas")? > 1 {
-        return Ok(Err("several replicas behind a router".to_owned()));
+        return Ok(Err("several replicas behind a router, with a load that is not published".to_owned()));
     }
     if ranks("dp")? > 1 {
         return Ok(Err("data parallel".to_owned()));

@@ -106,6 +106,7 @@ impl ServeResult {
                 .map(|text| text.eq_ignore_ascii_case("true")),
             moe_format: None,
             is_remote: true,
+            routing: None,
         }
     }
 

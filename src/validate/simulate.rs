@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::bench_run::{BenchRun, Load, Settings};
 use super::closed_loop::ClosedLoop;
+use super::ladder::{LadderWorkload, StageFigures};
 use super::recorded::Recorded;
 use super::requests_csv::latency_metrics;
 use super::{BenchError, Metric};
@@ -68,9 +69,15 @@ impl Server {
         let model = Model::find(&settings.model).map_err(|error| error.to_string())?;
         let gpu = Gpu::find(&settings.gpu).map_err(|error| error.to_string())?;
         let mut engine = engine_section(settings, &model, load);
+        let cluster = match load {
+            Some(Load::Ladder { ladder, .. }) => {
+                json!({"replicas": ladder.num_replicas, "router": ladder.router})
+            }
+            _ => json!({}),
+        };
         let text = |engine: &serde_json::Value| {
             json!({"name": "validate", "model": settings.model, "gpu": gpu.name, "engine": engine,
-                "workload": {"trace": {"path": "unused", "format": "mooncake"}}})
+                "cluster": cluster, "workload": {"trace": {"path": "unused", "format": "mooncake"}}})
             .to_string()
         };
         let load_scenario = |text: String| {
@@ -88,11 +95,13 @@ impl Server {
         Ok(Self { scenario, num_gpu_blocks, moe_format: settings.moe_format, is_remote: settings.is_remote })
     }
 
-    pub fn run(&self, load: &Load, profile: &Profile) -> Result<Prediction, String> {
+    /// What is predicted for each part of the load.
+    pub fn run(&self, load: &Load, profile: &Profile) -> Result<Vec<Prediction>, String> {
         let num_users = match load {
             Load::ClosedLoop(load) => load.concurrency,
             // The front end of the server's own process streams nothing.
             Load::Recorded(_) => 0,
+            Load::Ladder { ladder, .. } => ladder.max_concurrency / ladder.num_replicas,
         };
         let frontend_ns = |tokens: u32| {
             if self.is_remote { profile.host.frontend_ns(tokens, num_users) } else { 0 }
@@ -102,6 +111,7 @@ impl Server {
             Load::ClosedLoop(load) => {
                 Box::new(ClosedLoop::new(*load, SEED, SimTime(frontend_ns(load.input_tokens))))
             }
+            Load::Ladder { ladder, .. } => Box::new(LadderWorkload::new(ladder.as_ref().clone(), SEED)),
         };
         let mut served = profile.clone();
         if let Some(fit) = self.moe_format.and_then(|format| profile.moe.get(&format)) {
@@ -111,13 +121,26 @@ impl Server {
         let cost = |pool: &Pool| pool.cost_with(served.clone());
         let decode_step = cost(&self.scenario.pools[0]).step_time(&decode_shape(load));
         let mut simulation = self.scenario.build_with(workload, &cost).map_err(|error| error.to_string())?;
-        let mut figures = Figures::new(&frontend_ns);
-        simulation.run(&mut figures).map_err(|error| error.to_string())?;
-        let mut metrics = figures.metrics();
-        if let Some(blocks) = self.num_gpu_blocks {
-            metrics.insert(Metric::NumGpuBlocks, f64::from(blocks));
-        }
-        Ok(Prediction { metrics, decode_step })
+        let parts = match load {
+            Load::Ladder { ladder, .. } => {
+                let mut figures = StageFigures::new(ladder, &frontend_ns);
+                simulation.run(&mut figures).map_err(|error| error.to_string())?;
+                figures.stages
+            }
+            Load::Recorded(_) | Load::ClosedLoop(_) => {
+                let mut figures = Figures::new(&frontend_ns);
+                simulation.run(&mut figures).map_err(|error| error.to_string())?;
+                vec![figures]
+            }
+        };
+        let prediction = |figures: Figures<'_>| {
+            let mut metrics = figures.metrics();
+            if let Some(blocks) = self.num_gpu_blocks {
+                metrics.insert(Metric::NumGpuBlocks, f64::from(blocks));
+            }
+            Prediction { metrics, decode_step }
+        };
+        Ok(parts.into_iter().map(prediction).collect())
     }
 }
 
@@ -127,6 +150,7 @@ fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> se
             requests.iter().map(|request| request.prompt.len() + request.num_output_tokens).max()
         }
         Some(Load::ClosedLoop(load)) => Some(load.input_tokens.saturating_add(load.output_tokens)),
+        Some(Load::Ladder { ladder, .. }) => Some(ladder.input_tokens() + ladder.output_tokens),
         None => None,
     };
     let longest = longest.unwrap_or(u32::MAX).min(model.max_position_embeddings);
@@ -192,6 +216,10 @@ fn decode_shape(load: &Load) -> StepShape {
                 f64::from(load.input_tokens + load.output_tokens / 2) * (1.0 + load.range_ratio) / 2.0;
             (load.concurrency, (f64::from(load.concurrency) * context) as u64)
         }
+        Load::Ladder { ladder, .. } => {
+            let num = ladder.max_concurrency / ladder.num_replicas;
+            (num, u64::from(num) * u64::from(ladder.input_tokens() + ladder.output_tokens / 2))
+        }
     };
     let mut shape = StepShape::default();
     shape.add_decodes(num, context);
@@ -199,7 +227,7 @@ fn decode_shape(load: &Load) -> StepShape {
 }
 
 /// Collects what the client of a benchmark would see.
-struct Figures<'a> {
+pub(super) struct Figures<'a> {
     frontend_ns: &'a dyn Fn(u32) -> u64,
     ttft_ns: Vec<u64>,
     tpot_ns: Vec<u64>,
@@ -212,7 +240,7 @@ struct Figures<'a> {
 }
 
 impl<'a> Figures<'a> {
-    fn new(frontend_ns: &'a dyn Fn(u32) -> u64) -> Self {
+    pub fn new(frontend_ns: &'a dyn Fn(u32) -> u64) -> Self {
         Self {
             frontend_ns,
             ttft_ns: Vec::new(),
@@ -224,6 +252,12 @@ impl<'a> Figures<'a> {
             first_arrival: SimTime::MAX,
             last_finish: SimTime::ZERO,
         }
+    }
+
+    /// A prompt was looked up, and so much of it found.
+    pub fn add_lookup(&mut self, queries_tokens: u32, hits_tokens: u32) {
+        self.queries_tokens += u64::from(queries_tokens);
+        self.hits_tokens += u64::from(hits_tokens);
     }
 
     fn metrics(mut self) -> BTreeMap<Metric, f64> {

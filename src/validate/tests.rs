@@ -46,12 +46,38 @@ fn what_cannot_be_simulated_says_why_and_still_has_its_blocks() {
     );
     let (_folder, path) = written("runs.csv", &text);
     let outcomes = compare_all(read_bench_file(&path, "").unwrap(), &Profiles::default(), &|_| {});
-    assert_eq!(outcomes[0].left_out.as_deref(), Some("several replicas behind a router"));
+    assert_eq!(
+        outcomes[0].left_out.as_deref(),
+        Some("several replicas behind a router, with a load that is not published")
+    );
     let blocks = outcomes[0].comparisons[&Metric::NumGpuBlocks];
     assert_eq!(blocks.measured, 4802.0);
     assert!(blocks.error().abs() < 0.03, "{blocks:?}");
     assert_eq!(outcomes[1].left_out.as_deref(), Some("expert parallel"));
     assert!(outcomes[1].comparisons.is_empty());
+}
+
+/// A row of a ladder whose report states the stages and the routers; see `published_ladders`.
+#[test]
+fn a_row_of_a_known_ladder_is_a_stage_of_it() {
+    let header = "run_id,source,model,gpu,tp,replicas,engine_version,block_size,kv_tokens_per_replica,routing,input_len,\
+        output_len,shared_prefix_len,num_prefix_groups,prompts_per_group,rate_rps,itl_mean_ms,requests_s,ttft_mean_ms\n";
+    let row = |routing: &str, rate: u32| {
+        format!(
+            "r,s,Qwen3-32B,H100,2,8,not stated,64,307328,{routing},7200,1000,6000,150,5,{rate},11,{rate},300\n"
+        )
+    };
+    let text =
+        [header, &row("precise-scheduling", 15), &row("a secret", 15), &row("load-scheduling", 16)].concat();
+    let (_folder, path) = written("runs.csv", &text);
+    let runs = read_bench_file(&path, "").unwrap();
+    let Ok(Load::Ladder { ladder, stage }) = &runs[0].load else { panic!() };
+    // The warm-up has the same rate and is not reported.
+    assert_eq!((*stage, ladder.stages[*stage].duration_s, ladder.num_replicas), (3, 20.0, 8));
+    assert_eq!((ladder.router.block_size, runs[0].settings.num_gpu_blocks), (64, Some(4802)));
+    let names: Vec<_> = runs[0].measured.keys().map(|metric| metric.name()).collect();
+    assert_eq!(names, ["ttft_mean_ms", "tpot_mean_ms", "num_gpu_blocks"]);
+    assert!(runs[1].load.is_err() && runs[2].load.is_err());
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The hashes of a request's full blocks (vLLM: `get_request_block_hasher` in
 //! `v1/core/kv_cache_utils.py`).
 
+use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 
 use super::algorithm::PrefixCachingHashAlgo;
 use super::block_hash::{BlockDigest, BlockHash};
@@ -12,11 +14,12 @@ use crate::prompt::{PromptExtras, TokenRuns};
 /// Hashes the blocks of all requests of one engine, in one of two modes with the same answers about
 /// equality: by identity, which is fast, or by vLLM's digests, where somebody sees them.
 ///
-/// A [`BlockHash`] has a meaning only to the hasher that made it.
-#[derive(Debug)]
+/// A [`BlockHash`] has a meaning only to the hasher that made it and its clones, which share what they
+/// know: engines and a router that agree on their hashes.
+#[derive(Clone, Debug)]
 pub struct RequestBlockHasher {
     layout: BlockLayout,
-    mode: Mode,
+    mode: Rc<RefCell<Mode>>,
 }
 
 #[derive(Debug)]
@@ -82,7 +85,7 @@ impl RequestBlockHasher {
 
     fn new(block_size: u32, num_lookahead_tokens: u32, mode: Mode) -> Self {
         assert!(block_size > 0, "a block has at least one token");
-        Self { layout: BlockLayout { block_size, num_lookahead_tokens }, mode }
+        Self { layout: BlockLayout { block_size, num_lookahead_tokens }, mode: Rc::new(RefCell::new(mode)) }
     }
 
     /// Appends the hashes of the blocks of `tokens` that became full since the last call.
@@ -97,7 +100,7 @@ impl RequestBlockHasher {
         hashes: &mut Vec<BlockHash>,
     ) {
         let HashCursor { trie: place, mm_index } = cursor;
-        match &mut self.mode {
+        match &mut *self.mode.borrow_mut() {
             Mode::Identity(trie) => trie.extend(self.layout, tokens, extras, place, mm_index, hashes),
             Mode::Digests(chain) => chain.extend(self.layout, tokens, extras, mm_index, hashes),
         }
@@ -110,7 +113,7 @@ impl RequestBlockHasher {
 
     /// vLLM's digest of a hash; None for an engine that hashes by identity.
     pub fn digest(&self, hash: BlockHash) -> Option<BlockDigest> {
-        match &self.mode {
+        match &*self.mode.borrow() {
             Mode::Identity(_) => None,
             Mode::Digests(chain) => chain.get(hash),
         }

@@ -33,23 +33,52 @@ impl FirstBlock {
     }
 }
 
+const PAGE_LEN: usize = 64;
+
+type Page = [FirstBlock; PAGE_LEN];
+
+const NO_BLOCKS: Page = [FirstBlock::NONE; PAGE_LEN];
+
 /// Almost every hash has one block; the others keep theirs in order of insertion, since a lookup
 /// takes the first.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct BlockHashToBlockMap {
     /// The first block of each hash, or the null block, which is never cached. Hashes are dense
-    /// numbers, and those of blocks in a row mostly lie in a row: four bytes for each hash that the
-    /// run has ever seen are much faster than a hash table.
-    first: Vec<FirstBlock>,
+    /// numbers, and those of blocks in a row mostly lie in a row: four bytes for each hash that this
+    /// cache has ever held are much faster than a hash table. They lie in pages, since an engine that
+    /// shares its hasher with others meets only some of the numbers.
+    pages: Vec<Page>,
+    /// By the hash over the length of a page, which page it is in. Page 0 has no block.
+    page_of: Vec<u32>,
     num_hashes: usize,
     /// The blocks after the first.
     duplicates: FxHashMap<BlockHash, Vec<BlockId>>,
 }
 
+impl Default for BlockHashToBlockMap {
+    fn default() -> Self {
+        Self { pages: vec![NO_BLOCKS], page_of: Vec::new(), num_hashes: 0, duplicates: FxHashMap::default() }
+    }
+}
+
 impl BlockHashToBlockMap {
     #[inline]
+    fn first(&self, hash: BlockHash) -> FirstBlock {
+        let at = hash.0 as usize;
+        let page = self.page_of.get(at / PAGE_LEN).map_or(0, |&page| page as usize);
+        self.pages[page][at % PAGE_LEN]
+    }
+
+    /// Of a hash whose page there is.
+    #[inline]
+    fn first_mut(&mut self, hash: BlockHash) -> &mut FirstBlock {
+        let at = hash.0 as usize;
+        &mut self.pages[self.page_of[at / PAGE_LEN] as usize][at % PAGE_LEN]
+    }
+
+    #[inline]
     pub fn get_one_block(&self, hash: BlockHash) -> Option<BlockId> {
-        self.first.get(hash.0 as usize).map(|first| first.block()).filter(|block| !block.is_null())
+        Some(self.first(hash).block()).filter(|block| !block.is_null())
     }
 
     pub fn contains(&self, hash: BlockHash, block: BlockId) -> bool {
@@ -61,11 +90,11 @@ impl BlockHashToBlockMap {
     /// Adds a block that is not yet under this hash.
     #[inline]
     pub fn insert(&mut self, hash: BlockHash, block: BlockId) {
-        let at = hash.0 as usize;
-        if at >= self.first.len() {
-            self.grow(at + 1);
+        let page = hash.0 as usize / PAGE_LEN;
+        if self.page_of.get(page).is_none_or(|&page| page == 0) {
+            self.add_page(page);
         }
-        let first = &mut self.first[at];
+        let first = self.first_mut(hash);
         if first.block().is_null() {
             *first = FirstBlock::alone(block);
             self.num_hashes += 1;
@@ -75,32 +104,35 @@ impl BlockHashToBlockMap {
         }
     }
 
-    /// By a part of its size: doubling would touch much memory that is never used.
     #[cold]
-    fn grow(&mut self, len: usize) {
-        self.first.resize(len + len / 8 + 1024, FirstBlock::NONE);
+    fn add_page(&mut self, page: usize) {
+        if page >= self.page_of.len() {
+            self.page_of.resize(page + page / 8 + 64, 0);
+        }
+        self.page_of[page] = self.pages.len() as u32;
+        self.pages.push(NO_BLOCKS);
     }
 
     /// Takes the block from under the hash; false if it is not there.
     #[inline]
     pub fn pop(&mut self, hash: BlockHash, block: BlockId) -> bool {
-        let Some(first) = self.first.get_mut(hash.0 as usize) else { return false };
+        let first = self.first(hash);
         if first.has_others() {
             return self.pop_duplicate(hash, block);
         }
         let found = !block.is_null() && first.block() == block;
         if found {
-            *first = FirstBlock::NONE;
+            *self.first_mut(hash) = FirstBlock::NONE;
             self.num_hashes -= 1;
         }
         found
     }
 
     fn pop_duplicate(&mut self, hash: BlockHash, block: BlockId) -> bool {
-        let first = &mut self.first[hash.0 as usize];
+        let mut first = self.first(hash);
         let Some(others) = self.duplicates.get_mut(&hash) else { return false };
         let found = if first.block() == block {
-            *first = FirstBlock::alone(others.remove(0));
+            first = FirstBlock::alone(others.remove(0));
             true
         } else if let Some(at) = others.iter().position(|&other| other == block) {
             others.remove(at);
@@ -112,21 +144,24 @@ impl BlockHashToBlockMap {
         if others.is_empty() {
             self.duplicates.remove(&hash);
         }
+        *self.first_mut(hash) = first;
         found
     }
 
     pub fn clear(&mut self) {
-        self.first.fill(FirstBlock::NONE);
+        self.pages.truncate(1);
+        self.page_of.fill(0);
         self.num_hashes = 0;
         self.duplicates.clear();
     }
 
     /// Whether all lists of duplicates are in use and have a first block, and hashes are counted right.
     pub fn is_consistent(&self) -> bool {
+        let firsts = || self.pages.iter().flatten();
         let has_others = |first: &&FirstBlock| first.has_others();
         self.duplicates.iter().all(|(&hash, others)| !others.is_empty() && self.get_one_block(hash).is_some())
-            && self.first.iter().filter(has_others).count() == self.duplicates.len()
-            && self.first.iter().filter(|first| !first.block().is_null()).count() == self.num_hashes
+            && firsts().filter(has_others).count() == self.duplicates.len()
+            && firsts().filter(|first| !first.block().is_null()).count() == self.num_hashes
     }
 
     /// The number of hashes.

@@ -13,7 +13,7 @@ use super::free_block_queue::FreeKvCacheBlockQueue;
 use super::journal::JournalEntry;
 use super::residency::Residency;
 use crate::engine::hash::BlockHash;
-use crate::engine::kv_events::{BlockStored, KvCacheEvent};
+use crate::engine::kv_events::{BlockStored, CacheChange, KvCacheEvent};
 use crate::engine::request::Request;
 
 /// Which of a group's full blocks can ever serve a hit. The others are not hashed
@@ -67,6 +67,8 @@ pub struct BlockPool {
     num_hash_lookahead_tokens: u32,
     /// `None` when KV events are off.
     kv_event_queue: Option<Vec<KvCacheEvent>>,
+    /// The same events in short; `None` when nobody reads them.
+    cache_changes: Option<Vec<CacheChange>>,
     /// `None` when residency is not recorded.
     residency: Option<Residency>,
     now_ns: u64,
@@ -103,6 +105,7 @@ impl BlockPool {
             hash_block_size: config.hash_block_size,
             num_hash_lookahead_tokens: config.num_hash_lookahead_tokens,
             kv_event_queue: config.enable_kv_cache_events.then(Vec::new),
+            cache_changes: None,
             residency: config.record_residency.then(|| Residency::new(config.num_gpu_blocks)),
             now_ns: 0,
             journal: None,
@@ -288,6 +291,7 @@ impl BlockPool {
             }
             let key = BlockHashWithGroupId { hash, group_id };
             self.insert_block_hash(key, block, (index + 1) * block_size);
+            self.note_change(CacheChange::Stored { hash, group_id });
         }
         if self.kv_event_queue.is_some() {
             let stored = (num_cached_blocks..num_full_blocks)
@@ -371,6 +375,7 @@ impl BlockPool {
         if already_cached {
             return Some(key);
         }
+        self.note_change(CacheChange::Stored { hash, group_id });
         let lookahead = self.num_hash_lookahead_tokens;
         if let Some(queue) = &mut self.kv_event_queue {
             let start = num_tokens - self.hash_block_size;
@@ -421,6 +426,7 @@ impl BlockPool {
     fn remove_cached_block_hash(&mut self, key: BlockHashWithGroupId, block: BlockId) {
         if self.cached_block_hash_to_block[key.group_id as usize].pop(key.hash, block) {
             self.note(JournalEntry::Erase { hash: key.hash, group_id: key.group_id, block });
+            self.note_change(CacheChange::Removed { hash: key.hash, group_id: key.group_id });
             if let Some(queue) = &mut self.kv_event_queue {
                 queue.push(KvCacheEvent::BlockRemoved { block_hash: key.hash, group_idx: key.group_id });
             }
@@ -555,10 +561,32 @@ impl BlockPool {
             residency.reset();
         }
         self.note(JournalEntry::Clear);
+        self.note_change(CacheChange::Cleared);
         if let Some(queue) = &mut self.kv_event_queue {
             queue.push(KvCacheEvent::AllBlocksCleared);
         }
         true
+    }
+
+    /// Starts to record changes for [`Self::take_cache_changes`]; the first is that nothing is there,
+    /// for those who remember the pool of a server before this one.
+    pub fn record_cache_changes(&mut self) {
+        self.cache_changes.get_or_insert_with(|| vec![CacheChange::Cleared]);
+    }
+
+    /// The changes since the last call, in place of what `changes` holds.
+    pub fn take_cache_changes(&mut self, changes: &mut Vec<CacheChange>) {
+        changes.clear();
+        if let Some(own) = &mut self.cache_changes {
+            std::mem::swap(own, changes);
+        }
+    }
+
+    #[inline]
+    fn note_change(&mut self, change: CacheChange) {
+        if let Some(changes) = &mut self.cache_changes {
+            changes.push(change);
+        }
     }
 
     /// The events since the last call.

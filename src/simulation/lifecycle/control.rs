@@ -14,7 +14,7 @@ impl Simulation {
     pub fn with_lifecycle(mut self, config: LifecycleConfig) -> Self {
         for at in config.first_off.unwrap_or(usize::MAX)..self.replicas.len() {
             self.lifecycle.states[at] = ReplicaState::Off;
-            self.views[at].is_ready = false;
+            self.metrics.set_ready(at, false);
         }
         let can_lose_requests = self
             .actions
@@ -32,7 +32,7 @@ impl Simulation {
 
     /// Somebody is ready for requests.
     pub(in crate::simulation) fn has_ready_replica(&self) -> bool {
-        self.views.iter().any(|view| view.is_ready)
+        self.metrics.known().iter().any(|view| view.is_ready)
     }
 
     /// Nobody is ready for a request: it waits here.
@@ -53,7 +53,7 @@ impl Simulation {
 
     fn set_state(&mut self, at: usize, state: ReplicaState, observer: &mut dyn Observer) {
         self.lifecycle.states[at] = state;
-        self.views[at].is_ready = state == ReplicaState::Ready;
+        self.metrics.set_ready(at, state == ReplicaState::Ready);
         observer.on_replica_state(at as u32, self.now, state);
     }
 
@@ -76,7 +76,7 @@ impl Simulation {
             num_output_tokens: lost.num_output_tokens,
         });
         for index in lost.indices {
-            self.views[at].num_in_flight -= 1;
+            self.metrics.left(at);
             self.router.ended(index, at);
             match self.lifecycle.in_flight.as_mut().and_then(|in_flight| in_flight.remove(&index)) {
                 Some(arrival) => self.send(arrival, observer)?,
@@ -137,7 +137,8 @@ impl Simulation {
 
     /// Called when a request has left a replica.
     pub(in crate::simulation) fn switch_off_if_drained(&mut self, at: usize, observer: &mut dyn Observer) {
-        if self.lifecycle.states[at] == ReplicaState::Draining && self.views[at].num_in_flight == 0 {
+        if self.lifecycle.states[at] == ReplicaState::Draining && self.metrics.known()[at].num_in_flight == 0
+        {
             self.set_state(at, ReplicaState::Off, observer);
             self.replicas[at].shut_down(self.now, false, observer);
             self.reconcile(observer);
@@ -152,7 +153,7 @@ impl Simulation {
         let Some(metric) = self.lifecycle.autoscaler.as_ref().map(super::Autoscaler::metric) else {
             return Ok(());
         };
-        let ready = self.views.iter().filter(|view| view.is_ready);
+        let ready = self.metrics.known().iter().filter(|view| view.is_ready);
         let at_router = self.lifecycle.at_router.len() as f64;
         let sum = match metric {
             ScalingMetric::RequestsInFlight => {
@@ -175,7 +176,7 @@ impl Simulation {
         };
         let is_over = self.workload.peek()?.is_none()
             && self.lifecycle.at_router.is_empty()
-            && self.views.iter().all(|view| view.num_in_flight == 0);
+            && self.metrics.known().iter().all(|view| view.num_in_flight == 0);
         if let Some(autoscaler) = &mut self.lifecycle.autoscaler {
             autoscaler.decide(self.now, reading);
             if !is_over {

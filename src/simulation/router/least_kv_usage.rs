@@ -2,6 +2,7 @@
 
 use super::turn::Turn;
 use super::{ReplicaView, Router};
+use crate::units::SimTime;
 use crate::workload::RequestSpec;
 
 #[derive(Debug, Default)]
@@ -10,7 +11,7 @@ pub struct LeastKvUsage {
 }
 
 impl Router for LeastKvUsage {
-    fn choose(&mut self, _request: &RequestSpec, replicas: &[ReplicaView]) -> usize {
+    fn choose(&mut self, _now: SimTime, _request: &RequestSpec, replicas: &[ReplicaView]) -> usize {
         // Requests that wait hold no block, so of equally full caches the shorter queue comes first.
         self.turn.least(replicas, |_, view| (view.kv_usage(), view.num_in_flight))
     }

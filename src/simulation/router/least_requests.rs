@@ -4,6 +4,7 @@
 
 use super::turn::Turn;
 use super::{ReplicaView, Router};
+use crate::units::SimTime;
 use crate::workload::RequestSpec;
 
 #[derive(Debug, Default)]
@@ -12,7 +13,7 @@ pub struct LeastRequests {
 }
 
 impl Router for LeastRequests {
-    fn choose(&mut self, _request: &RequestSpec, replicas: &[ReplicaView]) -> usize {
+    fn choose(&mut self, _now: SimTime, _request: &RequestSpec, replicas: &[ReplicaView]) -> usize {
         self.turn.least(replicas, |_, view| view.num_in_flight)
     }
 }

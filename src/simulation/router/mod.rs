@@ -1,21 +1,43 @@
 //! Who gets a request: one file for each policy.
 //!
 //! A router sees of the replicas what a router in front of servers can see, as [`ReplicaView`]s, and
-//! of a request what stands in it. The simulation tells it of what it sent and of what ended.
+//! of a request what stands in it. The simulation tells it of what it sent and of what ended, and if it
+//! reads them, of the replicas' KV events. [`PrefixIndex`] is what the policies that look at prefixes
+//! have in common.
 
+mod cache_aware;
 mod config;
+mod hash_match;
+mod holders;
+mod kv_cost;
 mod least_kv_usage;
 mod least_requests;
+mod lru;
+mod metrics;
+mod prefix_index;
 mod random;
 mod round_robin;
+mod session_affinity;
+#[cfg(test)]
+mod tests;
 mod turn;
+mod weighted;
 
-pub use config::{RouterConfig, RouterPolicy};
+pub use cache_aware::{CacheAware, CacheAwareThresholds};
+pub use config::{EventSource, PrefixSource, RouterConfig, RouterPolicy};
+pub use hash_match::RouterHash;
+pub use kv_cost::KvCost;
 pub use least_kv_usage::LeastKvUsage;
 pub use least_requests::LeastRequests;
+pub(super) use metrics::{Gauges, Metrics};
+pub use prefix_index::{EventSettings, PrefixIndex, PrefixIndexStats};
 pub use random::Random;
 pub use round_robin::RoundRobin;
+pub use session_affinity::SessionAffinity;
+pub use weighted::{ScoreWeights, Weighted};
 
+use crate::engine::kv_events::CacheChange;
+use crate::units::SimTime;
 use crate::workload::RequestSpec;
 
 /// What a router knows of a replica.
@@ -44,11 +66,27 @@ impl ReplicaView {
 /// Chooses a replica for each request.
 pub trait Router {
     /// The index of a replica that is ready; at least one is.
-    fn choose(&mut self, request: &RequestSpec, replicas: &[ReplicaView]) -> usize;
+    fn choose(&mut self, now: SimTime, request: &RequestSpec, replicas: &[ReplicaView]) -> usize;
 
-    /// The request goes to that replica.
+    /// The request, the last that was chosen for, goes to that replica.
     fn sent(&mut self, _request: &RequestSpec, _replica: usize) {}
+
+    /// The first token of the request with this [`RequestSpec::index`] has come.
+    fn started(&mut self, _index: u64, _replica: usize) {}
 
     /// The request with this [`RequestSpec::index`] is no longer there: answered, aborted or failed.
     fn ended(&mut self, _index: u64, _replica: usize) {}
+
+    /// Whether [`Self::on_events`] wants to be called.
+    fn reads_events(&self) -> bool {
+        false
+    }
+
+    /// A replica publishes, after a step, what changed in its prefix cache.
+    fn on_events(&mut self, _now: SimTime, _replica: usize, _changes: &[CacheChange]) {}
+
+    /// How well the router knew the prefix caches, if it looks at prefixes.
+    fn index_stats(&self) -> Option<PrefixIndexStats> {
+        None
+    }
 }

@@ -4,6 +4,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::{ReplicaView, Router};
+use crate::units::SimTime;
 use crate::workload::{RequestSpec, rng};
 
 #[derive(Debug)]
@@ -18,7 +19,7 @@ impl Random {
 }
 
 impl Router for Random {
-    fn choose(&mut self, _request: &RequestSpec, replicas: &[ReplicaView]) -> usize {
+    fn choose(&mut self, _now: SimTime, _request: &RequestSpec, replicas: &[ReplicaView]) -> usize {
         let num_ready = replicas.iter().filter(|view| view.is_ready).count();
         let nth = self.rng.random_range(0..num_ready.max(1));
         let ready = replicas.iter().enumerate().filter(|(_, view)| view.is_ready);

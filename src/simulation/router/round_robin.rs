@@ -2,6 +2,7 @@
 
 use super::turn::Turn;
 use super::{ReplicaView, Router};
+use crate::units::SimTime;
 use crate::workload::RequestSpec;
 
 #[derive(Debug, Default)]
@@ -10,7 +11,7 @@ pub struct RoundRobin {
 }
 
 impl Router for RoundRobin {
-    fn choose(&mut self, _request: &RequestSpec, replicas: &[ReplicaView]) -> usize {
+    fn choose(&mut self, _now: SimTime, _request: &RequestSpec, replicas: &[ReplicaView]) -> usize {
         self.turn.least(replicas, |_, _| 0)
     }
 }

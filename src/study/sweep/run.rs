@@ -169,15 +169,11 @@ impl Sweep {
         let summary = match report {
             Some(folder) => {
                 let mut report = RunReport::create(folder, info)?;
-                simulation
-                    .run(&mut report)
-                    .map(|()| report.finish(&simulation.tier_stats(), simulation.workload_notes()))
+                simulation.run(&mut report).map(|()| report.finish(simulation.ending()))
             }
             None => {
                 let mut figures = RunFigures::new(info);
-                simulation
-                    .run(&mut figures)
-                    .map(|()| Ok(figures.finish(&simulation.tier_stats(), simulation.workload_notes())))
+                simulation.run(&mut figures).map(|()| Ok(figures.finish(simulation.ending())))
             }
         };
         Ok(match summary {

@@ -1,0 +1,116 @@
+//! Ladders of rates behind routers whose reports state what the tables leave out.
+//!
+//! llm-d's reports on shared prefixes use one workload of inference-perf: a warm-up of 15 requests a
+//! second for 50 s, then the stages below; 150 groups of 5 prompts, 6,000 + 1,200 tokens each, answers of
+//! 1,000 tokens (`benchmarking/73-capacity/README.md` of llm-d's KV cache manager; the numbers of requests
+//! in the guide `optimized-baseline` are those of the same stages). The README also states the plugins of
+//! its four schedulers, which are the routers below.
+//!
+//! Not stated, and assumed here:
+//! - How many requests the load generator keeps under way. With a router that knows the caches, requests
+//!   never wait, however high the rate, and output stays at 10,000 tokens a second: the generator itself
+//!   is at its limit, which is what its workers hold (100 each by default) times their number.
+//! - The guide's `llm-d prefix affinity` is taken for the endpoint picker with llm-d's default weights (prefix
+//!   3, KV usage 2, queue 2) and, as its approximate index tunes itself to the engine, blocks of the
+//!   engine's size and as many as it has. `k8s round robin` is taken at its word.
+//! - Metrics are read every 50 ms, the endpoint picker's default. Events take no time, and none is lost.
+//! - 64 characters, of which the approximate index makes a block, are 16 tokens.
+
+use super::ladder::{Ladder, Stage};
+use crate::simulation::router::{PrefixSource, RouterConfig, RouterPolicy, ScoreWeights};
+
+/// (requests a second, seconds).
+const STAGES: [(f64, f64); 17] = [
+    (15.0, 50.0),
+    (3.0, 20.0),
+    (10.0, 20.0),
+    (15.0, 20.0),
+    (20.0, 38.0),
+    (22.0, 34.0),
+    (25.0, 30.0),
+    (30.0, 25.0),
+    (35.0, 21.0),
+    (40.0, 38.0),
+    (43.0, 36.0),
+    (46.0, 33.0),
+    (49.0, 30.0),
+    (52.0, 29.0),
+    (55.0, 27.0),
+    (57.0, 26.0),
+    (60.0, 25.0),
+];
+const SHAPE: [u32; 5] = [6_000, 1_200, 1_000, 150, 5];
+const MAX_CONCURRENCY: u32 = 800;
+const METRICS_INTERVAL_MS: f64 = 50.0;
+
+/// What a row says of its load.
+pub(super) struct LadderRow<'a> {
+    pub routing: &'a str,
+    pub num_replicas: u32,
+    pub rate_per_s: f64,
+    /// Prompt, shared part of it, answer; groups, prompts in each.
+    pub input_tokens: u32,
+    pub shared_tokens: u32,
+    pub output_tokens: u32,
+    pub num_groups: u32,
+    pub prompts_per_group: u32,
+    /// Of the engine, in tokens; and how many it has.
+    pub block_size: u32,
+    pub num_gpu_blocks: Option<u32>,
+}
+
+/// The ladder that a row is a stage of, and which; `None` if it is none of these.
+pub(super) fn find(row: &LadderRow<'_>) -> Option<(Ladder, usize)> {
+    let [system_prompt_tokens, question_tokens, output_tokens, num_groups, prompts_per_group] = SHAPE;
+    let shape = [
+        row.shared_tokens,
+        row.input_tokens.checked_sub(row.shared_tokens)?,
+        row.output_tokens,
+        row.num_groups,
+        row.prompts_per_group,
+    ];
+    if shape != SHAPE {
+        return None;
+    }
+    // The warm-up is reported by nobody.
+    let stage = 1 + STAGES[1..].iter().position(|&(rate, _)| rate == row.rate_per_s)?;
+    let ladder = Ladder {
+        num_replicas: row.num_replicas,
+        router: router(row)?,
+        stages: STAGES.map(|(rate_per_s, duration_s)| Stage { rate_per_s, duration_s }).to_vec(),
+        num_groups,
+        prompts_per_group,
+        system_prompt_tokens,
+        question_tokens,
+        output_tokens,
+        max_concurrency: MAX_CONCURRENCY,
+    };
+    Some((ladder, stage))
+}
+
+fn router(row: &LadderRow<'_>) -> Option<RouterConfig> {
+    let base = RouterConfig { metrics_interval_ms: METRICS_INTERVAL_MS, ..RouterConfig::default() };
+    let weighted = |prefix, kv_usage, queue| RouterConfig {
+        policy: RouterPolicy::Weighted,
+        weights: ScoreWeights { prefix, kv_usage, queue, running: 0.0 },
+        ..base.clone()
+    };
+    Some(match row.routing {
+        "random-scheduling" => RouterConfig { policy: RouterPolicy::Random, ..base },
+        "load-scheduling" => weighted(0.0, 1.0, 1.0),
+        "estimated-scheduling" => weighted(1.0, 1.0, 1.0),
+        "precise-scheduling" => RouterConfig {
+            prefix_source: PrefixSource::KvEvents,
+            block_size: row.block_size,
+            ..weighted(3.0, 2.0, 2.0)
+        },
+        "k8s round robin" => RouterConfig { policy: RouterPolicy::RoundRobin, ..base },
+        "llm-d prefix affinity" | "llm-d optimized" => RouterConfig {
+            block_size: row.block_size,
+            max_prefix_blocks: Some(row.input_tokens),
+            capacity_blocks: row.num_gpu_blocks.unwrap_or(base.capacity_blocks),
+            ..weighted(3.0, 2.0, 2.0)
+        },
+        _ => return None,
+    })
+}
