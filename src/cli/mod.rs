@@ -11,12 +11,14 @@ mod console;
 mod curve;
 mod diagnostic;
 mod exit;
+mod explore;
 mod man;
 mod progress;
 mod run;
 mod size;
 mod sweep;
 mod trace;
+mod trace_events;
 mod validate;
 
 use std::error::Error;

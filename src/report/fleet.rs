@@ -1,12 +1,39 @@
 //! What a report says of several replicas behind a router.
 
-use std::fs::File;
 use std::path::Path;
 
 use serde::Serialize;
 
 use super::lifecycle::LifecycleSummary;
 use super::replica_tally::{ReplicaInfo, ReplicaSummary};
+use super::table_column::{Column, Kind};
+
+/// The columns of `replicas.csv`; the last two only where replicas come and go.
+pub(super) const COLUMNS: [Column<&str>; 23] = [
+    ("replica", Kind::Count),
+    ("pool", Kind::Text),
+    ("gpu", Kind::Text),
+    ("tensor_parallel_size", Kind::Count),
+    ("finished_requests", Kind::Count),
+    ("unfinished_requests", Kind::Count),
+    ("prompt_tokens", Kind::Count),
+    ("output_tokens", Kind::Count),
+    ("prefill_computed_tokens", Kind::Count),
+    ("decode_computed_tokens", Kind::Count),
+    ("queries_tokens", Kind::Count),
+    ("hits_tokens", Kind::Count),
+    ("hit_rate", Kind::Float),
+    ("num_gpu_blocks", Kind::Count),
+    ("block_size_tokens", Kind::Count),
+    ("kv_usage_mean", Kind::Float),
+    ("kv_usage_peak", Kind::Float),
+    ("preemptions", Kind::Count),
+    ("evictions", Kind::Count),
+    ("steps", Kind::Count),
+    ("gpu_busy", Kind::Float),
+    ("paid_s", Kind::Float),
+    ("ready_s", Kind::Float),
+];
 
 /// Several replicas, of which the simulation does not tell.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -118,7 +145,7 @@ impl FleetSummary {
 
     /// Writes `replicas.csv`.
     pub(super) fn write(&self, path: &Path) -> csv::Result<()> {
-        let mut writer = csv::Writer::from_writer(File::create(path)?);
+        let mut writer = csv::Writer::from_path(path)?;
         self.replicas.iter().try_for_each(|replica| writer.serialize(replica))?;
         writer.flush()?;
         Ok(())

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::table_column::{Column, Kind, csv_with_header};
 use crate::engine::FinishReason;
 use crate::simulation::{NO_REPLICA, RequestRecord};
 
@@ -33,6 +34,33 @@ struct Row<'a> {
     finish_reason: &'static str,
 }
 
+/// The columns of [`Row`]; `replica` only with several.
+const COLUMNS: [Column<&str>; 19] = [
+    ("index", Kind::Count),
+    ("replica", Kind::Count),
+    ("tenant", Kind::Text),
+    ("session", Kind::Id),
+    ("turn", Kind::Count),
+    ("arrival_s", Kind::Float),
+    ("first_scheduled_s", Kind::Float),
+    ("first_token_s", Kind::Float),
+    ("finished_s", Kind::Float),
+    ("queue_ms", Kind::Float),
+    ("ttft_ms", Kind::Float),
+    ("tpot_ms", Kind::Float),
+    ("e2e_ms", Kind::Float),
+    ("prompt_tokens", Kind::Count),
+    ("output_tokens", Kind::Count),
+    ("local_cached_tokens", Kind::Count),
+    ("external_cached_tokens", Kind::Count),
+    ("num_preemptions", Kind::Count),
+    ("finish_reason", Kind::Text),
+];
+
+pub(super) fn columns(is_fleet: bool) -> Vec<Column<&'static str>> {
+    COLUMNS.into_iter().filter(|(name, _)| is_fleet || *name != "replica").collect()
+}
+
 pub(super) struct RequestsCsv {
     writer: csv::Writer<File>,
     is_fleet: bool,
@@ -41,7 +69,8 @@ pub(super) struct RequestsCsv {
 impl RequestsCsv {
     /// `is_fleet` adds a column with the replica.
     pub fn create(path: &Path, is_fleet: bool) -> std::io::Result<Self> {
-        Ok(Self { writer: csv::Writer::from_writer(File::create(path)?), is_fleet })
+        let writer = csv_with_header(path, &columns(is_fleet))?;
+        Ok(Self { writer, is_fleet })
     }
 
     pub fn push(&mut self, request: &RequestRecord, tenants: &[String]) -> csv::Result<()> {

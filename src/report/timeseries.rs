@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::replica_tally::Standing;
+use super::table_column::{Column, Kind, csv_with_header};
 use crate::cost::StepTime;
 use crate::simulation::StepRecord;
 use crate::units::SimTime;
@@ -85,6 +86,28 @@ pub(super) struct Timeseries {
     width_ns: u64,
     bins: Vec<Bin>,
 }
+
+/// The columns of [`Row`]; the last only where replicas come and go.
+pub(super) const COLUMNS: [Column<&str>; 18] = [
+    ("begin_s", Kind::Float),
+    ("end_s", Kind::Float),
+    ("steps", Kind::Count),
+    ("prefill_tokens", Kind::Count),
+    ("decode_tokens", Kind::Count),
+    ("queries_tokens", Kind::Count),
+    ("hits_tokens", Kind::Count),
+    ("moving_queries_tokens", Kind::Count),
+    ("moving_hits_tokens", Kind::Count),
+    ("finished_requests", Kind::Count),
+    ("unfinished_requests", Kind::Count),
+    ("preemptions", Kind::Count),
+    ("evictions", Kind::Count),
+    ("running", Kind::Count),
+    ("waiting", Kind::Count),
+    ("used_blocks", Kind::Count),
+    ("peak_used_blocks", Kind::Count),
+    ("ready_replicas", Kind::Int),
+];
 
 #[derive(Serialize)]
 struct Row {
@@ -183,8 +206,9 @@ impl Timeseries {
     }
 
     pub fn write(&self, path: &Path) -> csv::Result<()> {
-        let mut writer = csv::Writer::from_path(path)?;
         let first_ready = self.bins.iter().find_map(|bin| bin.ready_replicas);
+        let all = if first_ready.is_some() { &COLUMNS[..] } else { &COLUMNS[..COLUMNS.len() - 1] };
+        let mut writer = csv_with_header(path, all)?;
         for (index, bin) in self.bins.iter().enumerate() {
             writer.serialize(Row {
                 begin_s: index as f64 * self.width_s(),

@@ -137,6 +137,12 @@ impl Scenario {
         Ok(Some(given.unwrap_or_else(|| self.beside(&trace.path))))
     }
 
+    /// Lets the simulations made from here on have the digests of all blocks, for somebody who looks
+    /// at them.
+    pub fn hash_digests(&mut self) {
+        self.pools.iter_mut().for_each(|pool| pool.has_digests = true);
+    }
+
     /// Makes the simulation, and opens its trace if it has one.
     ///
     /// # Errors

@@ -34,6 +34,8 @@ pub struct Pool {
     pub kv_cache_size: KvCacheSize,
     /// How fast the GPU is, unless the cost is constant.
     pub profile: Profile,
+    /// Hash blocks as vLLM does, although no KV event shows it.
+    pub(super) has_digests: bool,
 }
 
 impl Pool {
@@ -54,6 +56,7 @@ impl Pool {
             engine: checked.engine,
             kv_cache_size: checked.kv_cache_size,
             profile: checked.profile,
+            has_digests: false,
         })
     }
 

@@ -11,12 +11,14 @@ mod overview;
 mod residency;
 mod steps;
 mod time_axis;
+mod timeline;
 
 use maud::html;
 
 use super::manifest::TraceInfo;
 use super::run_report::RunInfo;
 use super::spreads::Spreads;
+use super::step_timeline::StepTimeline;
 use super::summary::RunSummary;
 use super::timeseries::Timeseries;
 use crate::chart::sheet;
@@ -29,6 +31,9 @@ pub(super) struct RunView<'a> {
     /// Of fewer bins than `timeseries.csv`, as many as can be seen.
     pub series: &'a Timeseries,
     pub spreads: &'a Spreads,
+    pub timeline: &'a StepTimeline,
+    /// What was asked for beside the usual files, and what it holds.
+    pub more_files: Vec<(&'static str, &'static str)>,
 }
 
 impl RunView<'_> {
@@ -52,6 +57,7 @@ fn sections(view: &RunView<'_>) -> Vec<Section> {
         residency::section(view),
         latency::section(view),
         steps::section(view),
+        timeline::section(view),
         Some(overview::files(view)),
     ]
     .into_iter()

@@ -199,6 +199,7 @@ pub(super) fn files(view: &RunView<'_>) -> Section {
             "a row for each replica: requests, tokens, hits, blocks in use, busy time",
         ));
     }
+    files.extend(&view.more_files);
     let body = html! {
         p { "Beside this page, in the same folder:" }
         dl.definitions.files {
