@@ -8,7 +8,7 @@ use crate::units::SimTime;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
-    Step { record: StepRecord, num_tokens: u32 },
+    Step { record: Box<StepRecord>, num_tokens: u32 },
     Transfer { replica: u32, record: TransferRecord },
 }
 
