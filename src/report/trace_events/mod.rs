@@ -185,7 +185,7 @@ impl TraceEvents {
                 self.lifelines.schedule(at, output, queue);
                 let num_tokens = output.total_num_scheduled_tokens;
                 if num_tokens > 0 {
-                    self.running.push(Work::Step { record: Box::new(*record), num_tokens });
+                    self.running.push(Work::Step { record: *record, num_tokens });
                 }
             }
             EngineCall::UpdateFromOutput { outputs, .. } => self.lifelines.update(at, outputs, queue),
