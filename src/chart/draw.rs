@@ -23,7 +23,7 @@ const BOTTOM: i32 = px(36);
 /// For the name of what goes upwards.
 const TOP: i32 = px(24);
 /// Labels at marks leave so much between them.
-const LABEL_STEP: i32 = px(14);
+const LABEL_STEP: i32 = px(16);
 /// For the heading of a sheet.
 const HEADING: u32 = 40;
 
@@ -334,30 +334,49 @@ struct Upright<'a> {
 
 /// Places names so that none meets another, or the line that leads to another.
 fn uprights<'a>(plot: &'a Plot, (left, right): (i32, i32)) -> Vec<Upright<'a>> {
-    const MAX_ROWS: i32 = 6;
-    let mut placed: Vec<(Upright<'a>, (i32, i32))> = Vec::new();
-    for mark in &plot.marks {
-        let Shape::At(x, label) = &mark.shape else { continue };
-        let x = plot.x.map(&plot.x.drawn(*x), (left, right));
-        // Telephones write larger.
-        let width = text_width(label, f64::from(TEXT_SIZE)) as i32 * 5 / 4 + px(6);
-        let choices =
-            (0..MAX_ROWS).flat_map(|row| [(row, false, (x, x + width)), (row, true, (x - width, x))]);
-        let is_free = |&(row, _, (from, to)): &(i32, bool, (i32, i32))| {
-            let is_inside = from >= 0 && to <= right + px(12);
-            is_inside
-                && placed.iter().all(|(other, (other_from, other_to))| {
-                    let meets = other.row == row && from < *other_to && *other_from < to;
-                    let is_crossed = other.row > row && from < other.x && other.x < to;
-                    let crosses = other.row < row && *other_from < x && x < *other_to;
-                    !(meets || is_crossed || crosses)
-                })
+    /// More than these are not tried in all ways.
+    const MOST: usize = 6;
+    let marks = plot.marks.iter().filter_map(|mark| match &mark.shape {
+        Shape::At(x, label) => Some((plot.x.map(&plot.x.drawn(*x), (left, right)), label.as_str())),
+        _ => None,
+    });
+    let marks: Vec<(i32, &str)> = marks.collect();
+    let mut placed = Vec::with_capacity(marks.len());
+    if marks.len() > MOST || !place(&marks, right, &mut placed) {
+        let stacked = |(row, &(x, label)): (usize, &(i32, &'a str))| {
+            let row = row as i32;
+            (Upright { x, row, is_left: x > (left + right) / 2, label }, (x, x))
         };
-        let (row, is_left, extent) =
-            choices.into_iter().find(is_free).unwrap_or((MAX_ROWS - 1, x > (left + right) / 2, (x, x)));
-        placed.push((Upright { x, row, is_left, label }, extent));
+        placed = marks.iter().enumerate().map(stacked).collect();
     }
     placed.into_iter().map(|(upright, _)| upright).collect()
+}
+
+/// Places the rest of the marks after those that are placed, each in the lowest row that leaves room for
+/// all; false if there is no way.
+fn place<'a>(marks: &[(i32, &'a str)], right: i32, placed: &mut Vec<(Upright<'a>, (i32, i32))>) -> bool {
+    let Some(&(x, label)) = marks.get(placed.len()) else { return true };
+    // Telephones write larger.
+    let width = text_width(label, f64::from(TEXT_SIZE)) as i32 * 5 / 4 + px(6);
+    let rows = 0..marks.len() as i32;
+    for (row, is_left) in rows.flat_map(|row| [(row, false), (row, true)]) {
+        let (from, to) = if is_left { (x - width, x) } else { (x, x + width) };
+        let is_free = placed.iter().all(|(other, (other_from, other_to))| {
+            let meets = other.row == row && from < *other_to && *other_from < to;
+            let is_crossed = other.row > row && from < other.x && other.x < to;
+            let crosses = other.row < row && *other_from < x && x < *other_to;
+            !(meets || is_crossed || crosses)
+        });
+        if !is_free || from < 0 || to > right + px(12) {
+            continue;
+        }
+        placed.push((Upright { x, row, is_left, label }, (from, to)));
+        if place(marks, right, placed) {
+            return true;
+        }
+        placed.pop();
+    }
+    false
 }
 
 fn text(area: &Area<'_>, words: &str, at: (i32, i32), color: Color, h: HPos, v: VPos) -> Drawn {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use maud::html;
+use maud::{Markup, html};
 
 use super::plots::scatter;
 use super::summary::{Group, Spread};
@@ -54,14 +54,7 @@ pub fn write_page(
         Section::new("runs", "Run by run", runs),
     ];
     if !rankings.is_empty() {
-        let routing = html! {
-            p {
-                "Means over all rates, and Spearman's rank correlation of predicted and measured: of the strategies by \
-                these means, of the strategies at each rate (mean), and of all runs."
-            }
-            (table(&ranking_table(rankings)))
-        };
-        sections.insert(2, Section::new("routing", "Routing strategies", routing));
+        sections.insert(2, Section::new("rankings", "Routing strategies", rankings_section(rankings)));
     }
     let left_out = left_out_table(outcomes);
     if !left_out.rows.is_empty() {
@@ -101,24 +94,35 @@ fn summary_table(groups: &[Group]) -> Table {
 }
 
 /// Which routing strategy is better, on both sides.
-fn ranking_table(rankings: &[Ranking]) -> Table {
-    let head =
-        ["source", "figure", "strategy", "measured", "predicted", "Spearman", "at each rate", "all runs"];
-    let mut table = Table::new(3, &head);
-    for ranking in rankings {
-        for (metric, ranked) in &ranking.figures {
-            for means in &ranked.strategies {
-                table.push([
-                    ranking.source.clone(),
-                    metric.name().to_owned(),
-                    means.routing.clone(),
-                    figure(means.measured),
-                    figure(means.predicted),
-                    format!("{:.2}", ranked.of_strategies),
-                    format!("{:.2}", ranked.of_strategies_by_rate),
-                    format!("{:.2}", ranked.of_runs),
-                ]);
-            }
+fn rankings_section(rankings: &[Ranking]) -> Markup {
+    html! {
+        p {
+            "Means over all rates, and Spearman's rank correlation of predicted and measured: of the strategies by \
+            these means, of the strategies at each rate (mean), and of all runs."
+        }
+        @for ranking in rankings {
+            h3 { (ranking.source) ", " (ranking.model) " on " (ranking.gpu) }
+            (table(&ranking_table(ranking)))
+        }
+    }
+}
+
+fn ranking_table(ranking: &Ranking) -> Table {
+    let mut table = Table::new(
+        2,
+        &["figure", "strategy", "measured", "predicted", "Spearman", "at each rate", "all runs"],
+    );
+    for (metric, ranks) in &ranking.figures {
+        for (index, means) in ranks.strategies.iter().enumerate() {
+            let correlations = [ranks.of_strategies, ranks.of_strategies_by_rate, ranks.of_runs];
+            let begin = [
+                if index == 0 { metric.name().to_owned() } else { String::new() },
+                means.routing.clone(),
+                figure(means.measured),
+                figure(means.predicted),
+            ];
+            let of_all = correlations.map(|of| if index == 0 { format!("{of:.2}") } else { String::new() });
+            table.push(begin.into_iter().chain(of_all));
         }
     }
     table

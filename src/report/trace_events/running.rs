@@ -7,6 +7,8 @@ use crate::simulation::{StepRecord, TransferRecord};
 use crate::units::SimTime;
 
 #[derive(Clone, Copy, Debug)]
+// A few are under way at a time, and boxes would be an allocation for each step.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Work {
     Step { record: StepRecord, num_tokens: u32 },
     Transfer { replica: u32, record: TransferRecord },
