@@ -23,6 +23,7 @@ impl Row<'_> {
         self.header.iter().position(|name| name == column)
     }
 
+    /// A value that is none of those that are known.
     pub fn wrong(&self, column: &str, problem: String, known: &str) -> CalibrateError {
         CalibrateError::Value {
             path: self.path.to_owned(),
@@ -55,7 +56,7 @@ impl Row<'_> {
     }
 
     /// A number; empty is an error.
-    fn number(
+    pub fn number(
         &self,
         column: &str,
         wanted: &str,

@@ -3,7 +3,7 @@
 //! [`CostModel`] is the one seam. [`CostModel::Constant`] gives tests exact times;
 //! [`CostModel::Roofline`] adds up the operations of a step, one file each. An operation's law has a
 //! few numbers, fitted to measured kernels by `calibrate` and kept in a [`Profile`]. The room knows
-//! nothing of the engine: the simulation fills a [`StepShape`] from what the scheduler decided.
+//! nothing of the engine but the names of its hash algorithms: the simulation fills a [`StepShape`] from what the scheduler decided.
 
 pub mod attention;
 pub mod collective;
@@ -12,6 +12,7 @@ pub mod decode_attention;
 pub mod elementwise;
 mod format;
 pub mod gemm;
+pub mod hashing;
 pub mod host;
 pub mod law;
 mod layers;
@@ -28,6 +29,7 @@ pub mod tuned_moe;
 
 pub use complete_profile::CompleteProfile;
 pub use format::Format;
+pub use hashing::{BlockHashing, HashingLaw, HashingProfile};
 pub use model::{ConstantCost, CostModel};
 pub use profile::{Fit, FitError, Profile, ProfileError};
 pub use roofline::Roofline;

@@ -2,6 +2,7 @@
 
 pub(super) mod bench;
 mod gpu;
+mod hashing;
 mod output;
 mod show;
 mod table;
@@ -26,6 +27,7 @@ enum CalibrateCommand {
     Gpu(gpu::GpuArguments),
     Table(table::TableArguments),
     Bench(bench::BenchArguments),
+    Hashing(hashing::HashingArguments),
     Show(show::ShowArguments),
 }
 
@@ -34,6 +36,7 @@ pub(super) fn calibrate(arguments: &CalibrateArguments) -> Result<u8, Box<dyn Er
         CalibrateCommand::Gpu(arguments) => gpu::calibrate_gpu(arguments),
         CalibrateCommand::Table(arguments) => table::table(arguments),
         CalibrateCommand::Bench(arguments) => bench::bench(arguments),
+        CalibrateCommand::Hashing(arguments) => hashing::hashing(arguments),
         CalibrateCommand::Show(arguments) => show::show(arguments),
     }
 }
