@@ -5,7 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use kvsim::engine::hash::{BlockHash, RequestBlockHasher};
-use kvsim::engine::kv_cache::{BlockId, KvCacheSpec, PoolChange};
+use kvsim::engine::kv_cache::{BlockId, JournalEntry, KvCacheSpec};
 use kvsim::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, Scheduler, SchedulerOutput,
 };
@@ -110,7 +110,7 @@ impl Engine {
         self.scheduler.update_from_output(&step, &sampled, None, &mut self.outputs);
     }
 
-    fn changes(&mut self) -> Vec<PoolChange> {
+    fn changes(&mut self) -> Vec<JournalEntry> {
         self.scheduler.kv_cache_manager_mut().block_pool_mut().drain_journal().collect()
     }
 
@@ -140,8 +140,11 @@ impl SameHashes {
         assert_eq!(changes.len(), others.len(), "{changes:?} and {others:?}");
         for (change, other) in changes.iter().zip(&others) {
             let same = match (*change, *other) {
-                (PoolChange::Insert { hash, block, .. }, PoolChange::Insert { hash: h, block: b, .. })
-                | (PoolChange::Erase { hash, block, .. }, PoolChange::Erase { hash: h, block: b, .. }) => {
+                (
+                    JournalEntry::Insert { hash, block, .. },
+                    JournalEntry::Insert { hash: h, block: b, .. },
+                )
+                | (JournalEntry::Erase { hash, block, .. }, JournalEntry::Erase { hash: h, block: b, .. }) => {
                     block == b && self.same(hash, h)
                 }
                 (change, other) => change == other,

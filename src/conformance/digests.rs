@@ -2,7 +2,7 @@
 //! journal, so that a log line does not walk the whole pool.
 
 use crate::engine::hash::BlockDigest;
-use crate::engine::kv_cache::{BlockPool, PoolChange};
+use crate::engine::kv_cache::{BlockPool, JournalEntry};
 use crate::engine::scheduler::Scheduler;
 
 const M: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -66,32 +66,34 @@ impl PoolDigests {
         };
         for change in pool.drain_journal() {
             match change {
-                PoolChange::PopLeft(block) => {
+                JournalEntry::PopLeft(block) => {
                     self.num_free -= 1;
                     let id = u64::from(block.0) + 1;
                     self.free = self.free.map(|sum| sum.wrapping_mul(M_INVERSE).wrapping_sub(id));
                 }
-                PoolChange::Prepend(block) => {
+                JournalEntry::Prepend(block) => {
                     self.num_free += 1;
                     let id = u64::from(block.0) + 1;
                     self.free = self.free.map(|sum| sum.wrapping_add(id).wrapping_mul(M));
                 }
-                PoolChange::Append(block) => {
+                JournalEntry::Append(block) => {
                     self.num_free += 1;
                     let term = (u64::from(block.0) + 1).wrapping_mul(self.powers[self.num_free]);
                     self.free = self.free.map(|sum| sum.wrapping_add(term));
                 }
-                PoolChange::Remove(_) => {
+                JournalEntry::Remove(_) => {
                     self.num_free -= 1;
                     self.free = None;
                 }
-                PoolChange::Insert { hash, group_id, block } => {
+                JournalEntry::Insert { hash, group_id, block } => {
                     self.cached = self.cached.wrapping_add(digest(hash, group_id, block.0));
                 }
-                PoolChange::Erase { hash, group_id, block } => {
+                JournalEntry::Erase { hash, group_id, block } => {
                     self.cached = self.cached.wrapping_sub(digest(hash, group_id, block.0));
                 }
-                PoolChange::Clear => self.cached = 0,
+                JournalEntry::Clear => self.cached = 0,
+                // Neither the queue nor the map changes.
+                _ => {}
             }
         }
         if self.free.is_none() {

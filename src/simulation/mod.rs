@@ -16,7 +16,7 @@ mod abort_tests;
 #[cfg(test)]
 mod tests;
 
-pub use observer::{Observer, RequestRecord, StepRecord};
+pub use observer::{EngineCall, Observer, RequestRecord, StepRecord, TransferRecord};
 pub use output_steps::StepSpan;
 pub use replica::{DraftAcceptance, Replica, ReplicaConfig};
 pub use run::{Action, ActionKind, Simulation, SimulationError};

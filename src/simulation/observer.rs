@@ -2,11 +2,14 @@
 //! simulation keeps nothing of it.
 
 use super::output_steps::StepSpan;
-use crate::engine::FinishReason;
-use crate::engine::kv_cache::BlockEviction;
+use crate::engine::connector::Direction;
+use crate::engine::kv_cache::{BlockEviction, JournalEntry};
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::prefix_cache_stats::PrefixCacheStats;
-use crate::engine::scheduler::{Scheduler, SpecDecodingStats};
+use crate::engine::scheduler::{
+    EngineCoreOutputs, FinishedRequest, Scheduler, SchedulerOutput, SpecDecodingStats,
+};
+use crate::engine::{FinishReason, RequestSlot};
 use crate::units::SimTime;
 
 /// A request that ended.
@@ -81,6 +84,38 @@ pub struct StepRecord {
     pub spec_decoding: SpecDecodingStats,
 }
 
+/// What a replica's engine has just done.
+#[derive(Clone, Copy, Debug)]
+pub enum EngineCall<'a> {
+    /// It took a request in.
+    AddRequest { slot: RequestSlot, id: u64 },
+    /// It planned a step. The record says when the step runs, and not yet what comes of it.
+    Schedule { record: &'a StepRecord, output: &'a SchedulerOutput },
+    /// It processed the output of a step.
+    UpdateFromOutput { record: &'a StepRecord, outputs: &'a EngineCoreOutputs },
+    /// It dropped requests whose clients have gone.
+    Abort { finished: &'a [FinishedRequest] },
+    /// It emptied the prefix cache, or refused.
+    ResetPrefixCache { done: bool, preempted: &'a [u64] },
+}
+
+/// A copy between the GPU and a tier, or from one tier to the next, as it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferRecord {
+    /// Index of the tier.
+    pub tier: usize,
+    /// Reads are loads, writes are stores.
+    pub direction: Direction,
+    /// The request that waits for it, or whose blocks it stores.
+    pub request: Option<u64>,
+    /// When its link begins with it; later than the call where the link is busy.
+    pub started_at: SimTime,
+    pub finished_at: SimTime,
+    pub num_blocks: u32,
+    /// Of one rank.
+    pub bytes: u64,
+}
+
 /// Follows a simulation. Times never decrease from one call to the next.
 pub trait Observer {
     fn on_step(&mut self, step: &StepRecord);
@@ -95,6 +130,17 @@ pub trait Observer {
     /// Events of a step, when they are on.
     /// The scheduler knows the digests of their hashes.
     fn on_kv_events(&mut self, _at: SimTime, _events: &[KvCacheEvent], _scheduler: &Scheduler) {}
+    /// Each call of the engine, before anything else is told of it. The journal is empty unless the
+    /// blocks are followed (`Simulation::follow_engine`).
+    fn on_engine_call(
+        &mut self,
+        _at: SimTime,
+        _call: EngineCall<'_>,
+        _journal: &[JournalEntry],
+        _scheduler: &Scheduler,
+    ) {
+    }
+    fn on_transfer(&mut self, _transfer: &TransferRecord) {}
     /// A reset of the prefix cache was asked for, and `done` or refused.
     fn on_reset(&mut self, _at: SimTime, _done: bool, _num_preempted: u32) {}
 }

@@ -11,12 +11,13 @@ use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashSet;
 
 use super::kv_usage::KvUsage;
-use super::observer::{Observer, RequestRecord, StepRecord};
+use super::observer::{EngineCall, Observer, RequestRecord, StepRecord};
 use super::output_steps::OutputSteps;
 use super::transfers::Transfers;
 use crate::cost::{CostModel, StepShape};
 use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::hash::BlockHash;
+use crate::engine::kv_cache::JournalEntry;
 use crate::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
     Scheduler, SchedulerOutput,
@@ -114,6 +115,8 @@ pub struct Replica {
     first_hashes: FxHashSet<BlockHash>,
     shape: StepShape,
     outputs: EngineCoreOutputs,
+    /// Of the call at hand, if the engine is followed.
+    journal: Vec<JournalEntry>,
 }
 
 impl Replica {
@@ -135,6 +138,7 @@ impl Replica {
             first_hashes: FxHashSet::default(),
             shape: StepShape::default(),
             outputs: EngineCoreOutputs::default(),
+            journal: Vec::new(),
         }
     }
 
@@ -142,12 +146,22 @@ impl Replica {
         &self.scheduler
     }
 
+    pub(super) fn follow_engine(&mut self) {
+        self.scheduler.take_no_shortcuts();
+        self.scheduler.keep_finished_hashes();
+        self.scheduler.kv_cache_manager_mut().block_pool_mut().follow();
+    }
+
     /// What the tiers behind the GPU's cache have done, if there are any.
     pub fn tier_stats(&self) -> Vec<(TierKind, TierStats)> {
         self.transfers.as_ref().map(|transfers| transfers.connector().stats()).unwrap_or_default()
     }
 
-    pub(super) fn add_request(&mut self, arrival: Arrival) -> Result<RequestSlot, RequestError> {
+    pub(super) fn add_request(
+        &mut self,
+        arrival: Arrival,
+        observer: &mut dyn Observer,
+    ) -> Result<RequestSlot, RequestError> {
         let Arrival { at, request } = arrival;
         let RequestSpec { index, prompt, output, extras, priority, .. } = request;
         let num_prompt_tokens = prompt.len();
@@ -190,6 +204,8 @@ impl Replica {
             num_sampled: 0,
             rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
         });
+        let call = EngineCall::AddRequest { slot, id: index };
+        tell(&mut self.scheduler, &mut self.journal, at, call, observer);
         Ok(slot)
     }
 
@@ -222,6 +238,8 @@ impl Replica {
         let mut finished = Vec::with_capacity(1);
         self.scheduler.finish_requests(&[index], RequestStatus::FinishedAborted, &mut finished);
         self.note_kv_usage(now);
+        let call = EngineCall::Abort { finished: &finished };
+        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
         for finished in &finished {
             let Some(live) = self.live[slot.index()].take() else { continue };
             let record = request_record(&live, finished, was_admitted, now);
@@ -246,18 +264,21 @@ impl Replica {
         now: SimTime,
         reset_running_requests: bool,
         reset_external: bool,
-        preempted: &mut Vec<u64>,
-    ) -> bool {
-        let done = self.scheduler.reset_prefix_cache(reset_running_requests, reset_external, preempted);
+        observer: &mut dyn Observer,
+    ) {
+        let mut preempted = Vec::new();
+        let done = self.scheduler.reset_prefix_cache(reset_running_requests, reset_external, &mut preempted);
         self.note_kv_usage(now);
-        done
+        let call = EngineCall::ResetPrefixCache { done, preempted: &preempted };
+        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
+        observer.on_reset(now, done, preempted.len() as u32);
     }
 
     /// One turn of the engine's loop: plans a step if there is work and room in the queue.
-    pub(super) fn iterate(&mut self, now: SimTime) -> Next {
+    pub(super) fn iterate(&mut self, now: SimTime, observer: &mut dyn Observer) -> Next {
         let mut at = now;
         if self.scheduler.has_requests() {
-            let batch = self.plan(now);
+            let batch = self.plan(now, observer);
             let had_tokens = batch.output.total_num_scheduled_tokens > 0;
             let is_empty =
                 !had_tokens && batch.output.finished.is_empty() && batch.output.preempted.is_empty();
@@ -289,7 +310,7 @@ impl Replica {
         }
     }
 
-    fn plan(&mut self, now: SimTime) -> Batch {
+    fn plan(&mut self, now: SimTime, observer: &mut dyn Observer) -> Batch {
         let mut batch = self.spare.pop().unwrap_or_default();
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         self.scheduler.schedule(&mut batch.output);
@@ -309,8 +330,11 @@ impl Replica {
         batch.record.started_at = (now + SimTime(time.host_ns)).max(self.gpu_free_at);
         batch.done_at = batch.record.started_at + SimTime(time.gpu_ns);
         self.gpu_free_at = batch.done_at;
+        let call = EngineCall::Schedule { record: &batch.record, output: &batch.output };
+        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
         if let Some(transfers) = &mut self.transfers {
             transfers.start(now, batch.done_at);
+            transfers.take_begun().for_each(|transfer| observer.on_transfer(&transfer));
         }
         batch
     }
@@ -438,6 +462,11 @@ impl Replica {
                 residency.reuse_gaps_ns.clear();
             }
         }
+        let call = EngineCall::UpdateFromOutput { record: &batch.record, outputs: &self.outputs };
+        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
+        if let Some(transfers) = &mut self.transfers {
+            transfers.take_begun().for_each(|transfer| observer.on_transfer(&transfer));
+        }
         if !self.outputs.events.is_empty() {
             observer.on_kv_events(now, &self.outputs.events, &self.scheduler);
         }
@@ -477,6 +506,19 @@ impl Live {
         }
         self.num_sampled += num_accepted + 1;
     }
+}
+
+/// Tells of a call of the engine, with what it wrote into its journal.
+fn tell(
+    scheduler: &mut Scheduler,
+    journal: &mut Vec<JournalEntry>,
+    at: SimTime,
+    call: EngineCall<'_>,
+    observer: &mut dyn Observer,
+) {
+    journal.clear();
+    journal.extend(scheduler.kv_cache_manager_mut().block_pool_mut().drain_journal());
+    observer.on_engine_call(at, call, journal, scheduler);
 }
 
 fn request_record(

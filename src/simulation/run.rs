@@ -100,6 +100,12 @@ impl Simulation {
         &self.replica
     }
 
+    /// Lets [`Observer::on_engine_call`] have the journal, and makes the engine list in full what it
+    /// does. No decision changes.
+    pub fn follow_engine(&mut self) {
+        self.replica.follow_engine();
+    }
+
     /// See [`Workload::progress`].
     pub fn progress(&self) -> Option<f64> {
         self.workload.progress()
@@ -163,7 +169,7 @@ impl Simulation {
             self.events.pop();
         }
         match event {
-            Event::Arrival => self.arrive()?,
+            Event::Arrival => self.arrive(observer)?,
             Event::Update => {
                 let next = self.replica.update(at, &mut self.ended, observer);
                 for index in self.ended.drain(..) {
@@ -181,7 +187,7 @@ impl Simulation {
             Event::Iterate if self.iterate_at == Some(at) => {
                 self.iterate_at = None;
                 self.is_idle = false;
-                let next = self.replica.iterate(at);
+                let next = self.replica.iterate(at, observer);
                 self.plan(next);
             }
             Event::Iterate => {}
@@ -214,16 +220,15 @@ impl Simulation {
         }
     }
 
-    fn arrive(&mut self) -> Result<(), SimulationError> {
+    fn arrive(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {
         if let Some(arrival) = self.workload.next()? {
             let index = arrival.request.index;
             let trace_line = arrival.request.trace_line;
             let patience = arrival.request.patience;
-            let slot = self.replica.add_request(arrival).map_err(|source| SimulationError::Request {
-                index,
-                trace_line,
-                source,
-            })?;
+            let slot = self
+                .replica
+                .add_request(arrival, observer)
+                .map_err(|source| SimulationError::Request { index, trace_line, source })?;
             if let Some(patience) = patience {
                 self.events.push(self.now + patience.lasts, Event::Abort { slot, index });
             }
@@ -235,14 +240,7 @@ impl Simulation {
     fn act(&mut self, index: usize, observer: &mut dyn Observer) {
         match self.actions[index].kind {
             ActionKind::ResetPrefixCache { reset_running_requests, reset_external } => {
-                let mut preempted = Vec::new();
-                let done = self.replica.reset_prefix_cache(
-                    self.now,
-                    reset_running_requests,
-                    reset_external,
-                    &mut preempted,
-                );
-                observer.on_reset(self.now, done, preempted.len() as u32);
+                self.replica.reset_prefix_cache(self.now, reset_running_requests, reset_external, observer);
                 self.wake();
             }
         }

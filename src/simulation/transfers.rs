@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::observer::TransferRecord;
 use crate::engine::connector::{Direction, KvConnectorOutput, TieredConnector, Transfer};
 use crate::units::SimTime;
 
@@ -28,6 +29,8 @@ pub struct Transfers {
     running: BinaryHeap<Reverse<(SimTime, u64)>>,
     by_number: std::collections::BTreeMap<u64, Transfer>,
     num_started: u64,
+    /// Begun since they were last told of.
+    begun: Vec<TransferRecord>,
 }
 
 impl Transfers {
@@ -41,6 +44,7 @@ impl Transfers {
             running: BinaryHeap::new(),
             by_number: std::collections::BTreeMap::new(),
             num_started: 0,
+            begun: Vec::new(),
         }
     }
 
@@ -62,10 +66,24 @@ impl Transfers {
             let begin = ready.max(*free_at);
             let end = begin + link.latency + SimTime::from_secs_f64(bytes as f64 / bytes_per_s);
             *free_at = end;
+            self.begun.push(TransferRecord {
+                tier: transfer.tier,
+                direction: transfer.direction,
+                request: transfer.request(),
+                started_at: begin,
+                finished_at: end,
+                num_blocks: transfer.blocks.len() as u32,
+                bytes,
+            });
             self.running.push(Reverse((end, self.num_started)));
             self.by_number.insert(self.num_started, transfer);
             self.num_started += 1;
         }
+    }
+
+    /// The copies that have begun since the last call.
+    pub(super) fn take_begun(&mut self) -> impl Iterator<Item = TransferRecord> + '_ {
+        self.begun.drain(..)
     }
 
     /// When the next copy is done.

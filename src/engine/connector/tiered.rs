@@ -55,6 +55,13 @@ pub struct Transfer {
     generation: u64,
 }
 
+impl Transfer {
+    /// The request that waits for it, or whose blocks it reads.
+    pub fn request(&self) -> Option<u64> {
+        self.request
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Out of the tier, for a request that waits.

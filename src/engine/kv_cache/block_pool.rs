@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use super::block::{BlockHashWithGroupId, BlockId, KvCacheBlock, NULL_BLOCK};
 use super::block_hash_map::BlockHashToBlockMap;
 use super::free_block_queue::FreeKvCacheBlockQueue;
+use super::journal::JournalEntry;
 use super::residency::Residency;
 use crate::engine::hash::BlockHash;
 use crate::engine::kv_events::{BlockStored, KvCacheEvent};
@@ -37,31 +38,6 @@ impl BlockMask {
             }
         }
     }
-}
-
-/// One change of the free queue or of the hash map, for those who follow the pool from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolChange {
-    /// The head of the free queue was handed out.
-    PopLeft(BlockId),
-    /// A block left the middle of the free queue.
-    Remove(BlockId),
-    Prepend(BlockId),
-    Append(BlockId),
-    /// A block came under a hash.
-    Insert {
-        hash: BlockHash,
-        group_id: u32,
-        block: BlockId,
-    },
-    /// A block left a hash.
-    Erase {
-        hash: BlockHash,
-        group_id: u32,
-        block: BlockId,
-    },
-    /// All hashes are gone.
-    Clear,
 }
 
 /// Blocks of a request that have become full.
@@ -95,7 +71,7 @@ pub struct BlockPool {
     residency: Option<Residency>,
     now_ns: u64,
     /// `None` when nobody follows.
-    journal: Option<Vec<PoolChange>>,
+    journal: Option<Vec<JournalEntry>>,
     /// Blocks that were hit or hashed so far.
     num_gains: u64,
     /// Unhashed blocks of the `free_blocks` call at hand, kept for its capacity.
@@ -145,15 +121,28 @@ impl BlockPool {
         self.journal.get_or_insert_default();
     }
 
-    pub fn drain_journal(&mut self) -> impl Iterator<Item = PoolChange> + '_ {
+    pub fn drain_journal(&mut self) -> impl Iterator<Item = JournalEntry> + '_ {
         self.journal.iter_mut().flat_map(|journal| journal.drain(..))
     }
 
     #[inline]
-    fn note(&mut self, change: PoolChange) {
+    pub(in crate::engine) fn note(&mut self, entry: JournalEntry) {
         if let Some(journal) = &mut self.journal {
-            journal.push(change);
+            journal.push(entry);
         }
+    }
+
+    /// A request has looked into the cache.
+    pub(super) fn note_lookup(
+        &mut self,
+        request: u64,
+        num_blocks: u32,
+        hit_tokens: u32,
+        hits: &[Vec<BlockId>],
+    ) {
+        let Some(journal) = &mut self.journal else { return };
+        journal.push(JournalEntry::Lookup { request, num_blocks, hit_tokens });
+        journal.extend(hits.iter().flatten().map(|&block| JournalEntry::Hit(block)));
     }
 
     /// Evictions and reuse gaps since the last call, if residency is recorded.
@@ -213,6 +202,17 @@ impl BlockPool {
         self.cached_block_hash_to_block.iter().map(BlockHashToBlockMap::num_blocks).sum()
     }
 
+    /// Requests that hold a block, or copies that have not run.
+    pub fn ref_cnt(&self, block: BlockId) -> u32 {
+        self.blocks[block.index()].ref_cnt
+    }
+
+    /// The hashes of a block: none, one, or more where parts of it can be hit.
+    pub fn block_hashes(&self, block: BlockId) -> impl Iterator<Item = BlockHashWithGroupId> + '_ {
+        let others = self.cached_block_hashes_by_block.get(&block).into_iter().flatten().copied();
+        self.block_hash(block).into_iter().chain(others)
+    }
+
     #[inline]
     pub(super) fn block_hash(&self, block: BlockId) -> Option<BlockHashWithGroupId> {
         self.blocks[block.index()].block_hash()
@@ -232,6 +232,7 @@ impl BlockPool {
     /// Keeps a block alive beyond its request, for a copy that has not run yet.
     pub(super) fn retain(&mut self, block: BlockId) {
         self.blocks[block.index()].ref_cnt += 1;
+        self.note(JournalEntry::Touch(block));
     }
 
     /// The first block with this hash in each of the groups, or false on a miss in any of them.
@@ -268,6 +269,12 @@ impl BlockPool {
         if num_cached_blocks >= num_full_blocks {
             return;
         }
+        self.note(JournalEntry::CacheFullBlocks {
+            request: request.id,
+            group_id,
+            first: num_cached_blocks,
+            end: num_full_blocks,
+        });
         let scale = block_size / self.hash_block_size;
         for index in num_cached_blocks..num_full_blocks {
             let block = blocks[index as usize];
@@ -392,7 +399,7 @@ impl BlockPool {
         }
         map.insert(key.hash, block);
         self.num_gains += 1;
-        self.note(PoolChange::Insert { hash: key.hash, group_id: key.group_id, block });
+        self.note(JournalEntry::Insert { hash: key.hash, group_id: key.group_id, block });
     }
 
     /// Takes all hashes from a block, with an event for each. True if there were any.
@@ -413,7 +420,7 @@ impl BlockPool {
     #[inline]
     fn remove_cached_block_hash(&mut self, key: BlockHashWithGroupId, block: BlockId) {
         if self.cached_block_hash_to_block[key.group_id as usize].pop(key.hash, block) {
-            self.note(PoolChange::Erase { hash: key.hash, group_id: key.group_id, block });
+            self.note(JournalEntry::Erase { hash: key.hash, group_id: key.group_id, block });
             if let Some(queue) = &mut self.kv_event_queue {
                 queue.push(KvCacheEvent::BlockRemoved { block_hash: key.hash, group_idx: key.group_id });
             }
@@ -428,7 +435,7 @@ impl BlockPool {
         let others = self.cached_block_hashes_by_block.remove(&source).unwrap_or_default();
         for key in primary.into_iter().chain(others) {
             self.cached_block_hash_to_block[key.group_id as usize].pop(key.hash, source);
-            self.note(PoolChange::Erase { hash: key.hash, group_id: key.group_id, block: source });
+            self.note(JournalEntry::Erase { hash: key.hash, group_id: key.group_id, block: source });
             self.insert_block_hash(key, destination, num_tokens);
         }
     }
@@ -451,7 +458,7 @@ impl BlockPool {
         let first = out.len();
         self.free_block_queue.popleft_n(num_blocks, |block| out.push(block));
         for &block in &out[first..] {
-            self.note(PoolChange::PopLeft(block));
+            self.note(JournalEntry::PopLeft(block));
             if self.enable_caching {
                 self.maybe_evict_cached_block(block);
             }
@@ -467,6 +474,11 @@ impl BlockPool {
 
     /// A request takes a block that it hit: not an eviction candidate any more.
     pub(super) fn touch(&mut self, blocks: &[BlockId]) {
+        if let Some(journal) = &mut self.journal {
+            journal.extend(
+                blocks.iter().filter(|block| !block.is_null()).map(|&block| JournalEntry::Touch(block)),
+            );
+        }
         for &block in blocks {
             if block.is_null() {
                 continue;
@@ -475,7 +487,7 @@ impl BlockPool {
             if state.ref_cnt == 0 {
                 self.free_block_queue.remove(block);
                 if let Some(journal) = &mut self.journal {
-                    journal.push(PoolChange::Remove(block));
+                    journal.push(JournalEntry::Remove(block));
                 }
             }
             state.ref_cnt += 1;
@@ -499,13 +511,16 @@ impl BlockPool {
             }
             debug_assert!(state.ref_cnt > 0, "block {block:?} is freed more often than held");
             state.ref_cnt -= 1;
+            if let Some(journal) = journal {
+                journal.push(JournalEntry::Release(*block));
+            }
             if state.ref_cnt > 0 {
                 return false;
             }
             let evict_last = state.has_hash() && enable_caching;
             match (evict_last, &mut *journal) {
                 (false, _) => first.push(*block),
-                (true, Some(journal)) => journal.push(PoolChange::Append(*block)),
+                (true, Some(journal)) => journal.push(JournalEntry::Append(*block)),
                 (true, None) => {}
             }
             evict_last
@@ -513,7 +528,7 @@ impl BlockPool {
         self.free_block_queue.append_n(evicted_last);
         while let Some(block) = self.blocks_to_evict_first.pop() {
             self.free_block_queue.prepend(block);
-            self.note(PoolChange::Prepend(block));
+            self.note(JournalEntry::Prepend(block));
         }
     }
 
@@ -539,7 +554,7 @@ impl BlockPool {
         if let Some(residency) = &mut self.residency {
             residency.reset();
         }
-        self.note(PoolChange::Clear);
+        self.note(JournalEntry::Clear);
         if let Some(queue) = &mut self.kv_event_queue {
             queue.push(KvCacheEvent::AllBlocksCleared);
         }

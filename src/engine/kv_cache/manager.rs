@@ -3,6 +3,7 @@
 use super::block::BlockId;
 use super::block_pool::BlockPool;
 use super::coordinator::{KvCacheCoordinator, ShortestHit};
+use super::journal::JournalEntry;
 use super::single_type::NeededTokens;
 use crate::engine::config::EngineConfig;
 use crate::engine::kv_events::KvCacheEvent;
@@ -172,6 +173,13 @@ impl KvCacheManager {
             request.num_tokens() - 1,
             &mut self.hit_blocks,
         );
+        let block_size = self.coordinator.managers[0].block_size;
+        self.coordinator.block_pool.note_lookup(
+            request.id,
+            (request.num_tokens() - 1) / block_size,
+            num_computed_tokens,
+            &self.hit_blocks,
+        );
         if num_computed_tokens > 0 && self.enable_kv_cache_events && request.report_cached_blocks {
             self.coordinator.emit_cached_block_events(request, &self.hit_blocks);
         }
@@ -233,11 +241,13 @@ impl KvCacheManager {
             };
             let required = self.coordinator.get_num_blocks_to_allocate(slot, &needed, hits);
             if required + watermark_blocks > i64::from(pool.get_num_free_blocks()) {
+                let num_gains = pool.num_gains();
+                self.note_refusal(request.id, required + watermark_blocks);
                 self.refused = Some(Refused {
                     id: request.id,
                     num_tokens: request.num_tokens(),
                     required_blocks: required,
-                    num_gains: pool.num_gains(),
+                    num_gains,
                 });
                 return false;
             }
@@ -260,8 +270,10 @@ impl KvCacheManager {
         if required + watermark_blocks > free - i64::from(args.reserved_blocks)
             || !self.coordinator.can_allocate(slot, &needed, hits)
         {
+            self.note_refusal(request.id, required + watermark_blocks + i64::from(args.reserved_blocks));
             return false;
         }
+        self.coordinator.block_pool.note(JournalEntry::Allocate { request: request.id });
         if hits.iter().any(|group| !group.is_empty()) || args.num_external_computed_tokens > 0 {
             self.coordinator.allocate_new_computed_blocks(
                 slot,
@@ -282,6 +294,12 @@ impl KvCacheManager {
             self.coordinator.cache_blocks(request, slot, num_tokens_to_cache);
         }
         true
+    }
+
+    fn note_refusal(&mut self, request: u64, required_blocks: i64) {
+        let pool = &mut self.coordinator.block_pool;
+        let free_blocks = pool.get_num_free_blocks();
+        pool.note(JournalEntry::Refuse { request, required_blocks, free_blocks });
     }
 
     /// Whether a running request has its slots already, and no block of it becomes full: most decode

@@ -94,6 +94,7 @@ pub struct Scheduler {
     spec_decode_step_blocks: u32,
 
     keep_finished_hashes: bool,
+    takes_shortcuts: bool,
     /// Buffers, kept for their capacity.
     skipped_waiting: Vec<RequestSlot>,
     skipped_kv_holding: Vec<RequestSlot>,
@@ -158,6 +159,7 @@ impl Scheduler {
             deferred_frees: VecDeque::new(),
             spec_decode_step_blocks,
             keep_finished_hashes: false,
+            takes_shortcuts: true,
             skipped_waiting: Vec::new(),
             skipped_kv_holding: Vec::new(),
             scheduled_loras: Vec::new(),
@@ -171,6 +173,13 @@ impl Scheduler {
     /// Lets [`FinishedRequest::block_hashes`] be filled.
     pub fn keep_finished_hashes(&mut self) {
         self.keep_finished_hashes = true;
+    }
+
+    /// Makes every step list all its requests and look up who is to be admitted, as vLLM does, also
+    /// where less work comes to the same decision. For those who follow the engine.
+    pub fn take_no_shortcuts(&mut self) {
+        self.takes_shortcuts = false;
+        self.steady_block_size = None;
     }
 
     pub fn config(&self) -> &EngineConfig {
@@ -208,6 +217,11 @@ impl Scheduler {
     /// The waiting requests that hold blocks, in the order of the policy.
     pub fn kv_holding_waiting(&self) -> impl Iterator<Item = &Request> + '_ {
         self.kv_holding_waiting.iter().map(|slot| &self.requests[slot])
+    }
+
+    /// All requests that have not left the engine, in the order of their slots.
+    pub fn requests(&self) -> impl Iterator<Item = (RequestSlot, &Request)> + '_ {
+        self.requests.iter()
     }
 
     /// A request that has not left the engine.

@@ -1,7 +1,7 @@
 //! Preemption, and how blocks go back to the pool while steps are in flight.
 
 use super::Scheduler;
-use crate::engine::kv_cache::BlockId;
+use crate::engine::kv_cache::{BlockId, JournalEntry};
 use crate::engine::request::RequestStatus;
 use crate::engine::request_table::RequestSlot;
 
@@ -12,6 +12,7 @@ impl Scheduler {
     /// Its output in flight is delivered when it comes back, or dropped with `drop_stale_output`.
     pub(super) fn preempt_request(&mut self, slot: RequestSlot, drop_stale_output: bool) {
         debug_assert_eq!(self.requests[slot].status, RequestStatus::Running);
+        self.note(JournalEntry::Preempt { request: self.requests[slot].id });
         self.free_request_blocks(slot);
         self.discard_inflight_prefill(slot);
         let request = &mut self.requests[slot];
@@ -27,6 +28,10 @@ impl Scheduler {
         self.waiting.prepend_request(slot, &self.requests[slot]);
     }
 
+    fn note(&mut self, entry: JournalEntry) {
+        self.kv_cache_manager.block_pool_mut().note(entry);
+    }
+
     pub(super) fn discard_inflight_prefill(&mut self, slot: RequestSlot) {
         if std::mem::take(&mut self.requests[slot].is_inflight_prefill) {
             self.inflight_prefills.retain(|&other| other != slot);
@@ -39,6 +44,7 @@ impl Scheduler {
     }
 
     pub(super) fn free_request_blocks(&mut self, slot: RequestSlot) {
+        self.note(JournalEntry::Free { request: self.requests[slot].id });
         if self.request_blocks_can_be_freed(slot) {
             self.kv_cache_manager.free(slot);
             return;

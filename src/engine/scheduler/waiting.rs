@@ -110,7 +110,8 @@ impl Scheduler {
         if self.exceeds_max_loras(slot) {
             return Admission::Skipped;
         }
-        if self.connector.is_none()
+        if self.takes_shortcuts
+            && self.connector.is_none()
             && self.config.scheduler_reserve_full_isl
             && self.kv_cache_manager.is_refused_again(request)
         {

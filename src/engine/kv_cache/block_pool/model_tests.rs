@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::{
-    BlockHashWithGroupId, BlockId, BlockMask, BlockPool, BlockPoolConfig, FullBlocks, NULL_BLOCK, PoolChange,
+    BlockHashWithGroupId, BlockId, BlockMask, BlockPool, BlockPoolConfig, FullBlocks, JournalEntry,
+    NULL_BLOCK,
 };
 use crate::engine::hash::{BlockHash, RequestBlockHasher};
 use crate::engine::kv_events::{BlockStored, KvCacheEvent};
@@ -234,22 +235,35 @@ impl Table {
 struct Follower {
     free: VecDeque<u32>,
     pairs: Vec<(Key, u32)>,
+    ref_cnts: Vec<u32>,
 }
 
 impl Follower {
-    fn follow(&mut self, change: PoolChange) {
+    fn follow(&mut self, change: JournalEntry) {
         match change {
-            PoolChange::PopLeft(block) => assert_eq!(self.free.pop_front(), Some(block.0)),
-            PoolChange::Remove(block) => self.free.retain(|&other| other != block.0),
-            PoolChange::Prepend(block) => self.free.push_front(block.0),
-            PoolChange::Append(block) => self.free.push_back(block.0),
-            PoolChange::Insert { hash, group_id, block } => self.pairs.push(((hash, group_id), block.0)),
-            PoolChange::Erase { hash, group_id, block } => {
+            JournalEntry::PopLeft(block) => {
+                assert_eq!(self.free.pop_front(), Some(block.0));
+                self.ref_cnts[block.index()] = 1;
+            }
+            JournalEntry::Touch(block) => self.ref_cnts[block.index()] += 1,
+            JournalEntry::Release(block) => self.ref_cnts[block.index()] -= 1,
+            JournalEntry::Remove(block) => self.free.retain(|&other| other != block.0),
+            JournalEntry::Prepend(block) => self.free.push_front(block.0),
+            JournalEntry::Append(block) => self.free.push_back(block.0),
+            JournalEntry::Insert { hash, group_id, block } => self.pairs.push(((hash, group_id), block.0)),
+            JournalEntry::Erase { hash, group_id, block } => {
                 let pair = ((hash, group_id), block.0);
                 let at = self.pairs.iter().position(|&other| other == pair).expect("a pair was inserted");
                 self.pairs.remove(at);
             }
-            PoolChange::Clear => self.pairs.clear(),
+            JournalEntry::Clear => self.pairs.clear(),
+            JournalEntry::Lookup { .. }
+            | JournalEntry::Hit(_)
+            | JournalEntry::Refuse { .. }
+            | JournalEntry::Allocate { .. }
+            | JournalEntry::CacheFullBlocks { .. }
+            | JournalEntry::Preempt { .. }
+            | JournalEntry::Free { .. } => {}
         }
     }
 }
@@ -289,7 +303,11 @@ impl World {
         Self {
             pool,
             model: Model::new(enable_caching, num_lookahead_tokens),
-            follower: Follower { free: (1..NUM_GPU_BLOCKS).collect(), pairs: Vec::new() },
+            follower: Follower {
+                free: (1..NUM_GPU_BLOCKS).collect(),
+                pairs: Vec::new(),
+                ref_cnts: vec![0; NUM_GPU_BLOCKS as usize],
+            },
             requests,
             tables: Vec::new(),
             loose: Vec::new(),
@@ -477,6 +495,7 @@ impl World {
             let hashes: Vec<Key> = state.block_hash().iter().chain(others).map(key).collect();
             let seen = (state.ref_cnt, state.block_hash_num_tokens, hashes);
             assert_eq!(seen, (expected.ref_cnt, expected.num_tokens, expected.hashes.clone()), "block {id}");
+            assert_eq!(follower.ref_cnts[id as usize], expected.ref_cnt, "block {id} by the journal");
         }
         for (hash, group) in
             self.requests.iter().flat_map(|r| &r.block_hashes).flat_map(|&h| [(h, 0), (h, 1)])
