@@ -103,14 +103,23 @@ impl MoeLayer {
     }
 
     pub fn time_us(&self, num_tokens: u32) -> f64 {
-        let missed = (1.0 - self.experts_per_token / self.num_experts).powf(f64::from(num_tokens));
-        self.time_with_hit_us(num_tokens, self.num_experts * (1.0 - missed))
+        self.time_with_choices_us(num_tokens, self.experts_per_token)
+    }
+
+    /// Where a token chooses so many of this rank's experts, on average.
+    pub fn time_with_choices_us(&self, num_tokens: u32, experts_per_token: f64) -> f64 {
+        let missed = (1.0 - experts_per_token / self.num_experts).max(0.0).powf(f64::from(num_tokens));
+        self.rows_us(num_tokens, experts_per_token, self.num_experts * (1.0 - missed))
     }
 
     /// For benchmarks that say how many experts their tokens hit.
     pub fn time_with_hit_us(&self, num_tokens: u32, hit: f64) -> f64 {
+        self.rows_us(num_tokens, self.experts_per_token, hit)
+    }
+
+    fn rows_us(&self, num_tokens: u32, experts_per_token: f64, hit: f64) -> f64 {
         let law = &self.law;
-        let rows = f64::from(num_tokens) * self.experts_per_token;
+        let rows = f64::from(num_tokens) * experts_per_token;
         let hit = hit.min(rows).max(1e-9);
         let by_default = law.block_rows == BlockRows::Default && !self.is_tuned;
         let block = if by_default {
@@ -132,9 +141,51 @@ impl MoeLayer {
     }
 }
 
+/// The load of the busiest of the ranks that share a layer's experts.
+///
+/// On average `T` tokens make `r = T k / n` choices on each of `n` ranks. Choices that are independent
+/// and even have a variance of about `r (1 - 1/n)`, so the most of `n` ranks is taken as
+/// `min(r + sqrt(2 ln n r (1 - 1/n)), T min(k, experts of a rank))`. Served tokens prefer some experts,
+/// which vLLM's load balancer evens out where it is on; neither is modelled.
+#[derive(Clone, Copy, Debug)]
+pub struct BusiestRank {
+    ranks: f64,
+    experts_per_token: f64,
+    most_per_token: f64,
+}
+
+impl BusiestRank {
+    /// `num_ranks` is at least one, `experts_per_token` are chosen of all ranks' experts.
+    pub fn new(num_ranks: u32, experts_per_token: u32, experts_of_rank: u32) -> Self {
+        Self {
+            ranks: f64::from(num_ranks),
+            experts_per_token: f64::from(experts_per_token),
+            most_per_token: f64::from(experts_per_token.min(experts_of_rank)),
+        }
+    }
+
+    /// How many experts of this rank a token chooses, on average over `tokens`.
+    pub fn experts_per_token(self, tokens: f64) -> f64 {
+        let mean = tokens * self.experts_per_token / self.ranks;
+        let spread = 2.0 * self.ranks.ln() * mean * (1.0 - 1.0 / self.ranks);
+        (mean + spread.sqrt()).min(tokens * self.most_per_token) / tokens
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_busiest_rank_has_more_than_its_share_and_no_more_than_all() {
+        let busiest = BusiestRank::new(8, 8, 32);
+        // One row each on average: 1 + sqrt(2 ln 8 x 7/8).
+        assert!((busiest.experts_per_token(1.0) - (1.0 + (2.0 * 8f64.ln() * 0.875).sqrt())).abs() < 1e-12);
+        // The more tokens, the more even.
+        assert!(busiest.experts_per_token(10_000.0) < 1.02);
+        let few = BusiestRank::new(8, 8, 2);
+        assert_eq!(few.experts_per_token(1.0), 2.0);
+    }
 
     fn layer(expert_matrices: u32, block_rows: BlockRows) -> MoeLayer {
         // 100 Tflop/s and 1 TB/s.

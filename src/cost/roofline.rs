@@ -6,6 +6,7 @@ use super::attention::Attention;
 use super::host::{Host, Kernels};
 use super::layers::{KernelTimes, Layers};
 use super::memo::Memo;
+use super::parallelism::Parallelism;
 use super::{CompleteProfile, Profile, StepBreakdown, StepShape, StepTime};
 
 /// The cost of steps of one model on one kind of GPU.
@@ -23,9 +24,8 @@ pub struct Roofline {
 }
 
 impl Roofline {
-    /// `tp` ranks, at least one; the formats of weights and KV cache are the model's.
-    pub fn new(model: &Model, gpu: &Gpu, tp: u32, profile: Profile) -> Self {
-        let tp = tp.max(1);
+    /// The formats of weights and KV cache are the model's.
+    pub fn new(model: &Model, gpu: &Gpu, parallelism: &Parallelism, profile: Profile) -> Self {
         let profile = CompleteProfile::new(profile, gpu);
         let (max_num_tokens, max_context_tokens) = profile.max_tokens_and_context();
         let mut caveats = profile.caveats(
@@ -40,8 +40,8 @@ impl Roofline {
             );
         }
         Self {
-            layers: Layers::new(model, gpu, tp, &profile),
-            attention: Attention::new(model, gpu, tp, &profile),
+            layers: Layers::new(model, gpu, parallelism, &profile),
+            attention: Attention::new(model, gpu, parallelism.tensor_parallel_size, &profile),
             host: Host::new(*profile.host(), model.num_hidden_layers),
             max_num_tokens,
             max_context_tokens,
@@ -123,7 +123,12 @@ mod tests {
     fn cost(model: &str, gpu: &str, tp: u32) -> CostModel {
         let gpu = Gpu::find(gpu).unwrap();
         let profile = Profile::built_in(gpu).unwrap().clone();
-        CostModel::Roofline(Box::new(Roofline::new(&Model::find(model).unwrap(), gpu, tp, profile)))
+        CostModel::Roofline(Box::new(Roofline::new(
+            &Model::find(model).unwrap(),
+            gpu,
+            &Parallelism::tensor(tp),
+            profile,
+        )))
     }
 
     fn decode(num: u32, context: u64) -> StepShape {
@@ -253,7 +258,8 @@ mod tests {
     fn caveats_name_what_was_not_measured() {
         let gpu = Gpu::find("A100").unwrap();
         let model = Model::find("Llama-3.1-8B").unwrap().with_weight_dtype(Dtype::Fp8);
-        let roofline = Roofline::new(&model, gpu, 1, Profile::built_in(gpu).unwrap().clone());
+        let roofline =
+            Roofline::new(&model, gpu, &Parallelism::tensor(1), Profile::built_in(gpu).unwrap().clone());
         assert!(
             roofline
                 .caveats()

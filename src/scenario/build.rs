@@ -166,8 +166,8 @@ impl Scenario {
 
     /// The cost of the scenario's model with a profile of its GPU.
     pub fn cost_with(&self, profile: Profile) -> CostModel {
-        let tp = self.file.engine.tensor_parallel_size;
-        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, profile)))
+        let parallelism = self.file.engine.parallelism();
+        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, &parallelism, profile)))
     }
 
     /// The same server with another load and clock.

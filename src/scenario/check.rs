@@ -107,6 +107,12 @@ fn check_engine(
     let size = size_kv_cache(model, gpu, &memory).map_err(|error| sizing_error(typed, &error))?;
     engine.num_gpu_blocks = section.num_gpu_blocks_override.unwrap_or(size.num_gpu_blocks);
     check_context_parallel(typed, section, model)?;
+    // `ModelConfig._verify_with_expert_parallelism`.
+    if section.enable_expert_parallel && model.moe.is_none() {
+        return Err(typed
+            .wrong("engine.enable_expert_parallel", format!("{} has no experts", model.name))
+            .hint("leave enable_expert_parallel out, or take a mixture-of-experts model"));
+    }
     engine.validate().map_err(|error| {
         let field = format!("engine.{}", field_name(error.field));
         typed.wrong(&field, format!("{}: {}", error.field, error.problem)).hint(error.hint)

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kv_cache_groups::groups_of;
 use crate::catalog::{Dtype, Gpu, MemoryConfig, Model};
+use crate::cost::Parallelism;
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
 use crate::engine::connector::{EvictionOrder, TierKind};
 use crate::engine::hash::PrefixCachingHashAlgo;
@@ -15,6 +16,8 @@ use crate::engine::{EngineConfig, SchedulingPolicy};
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSection {
     pub tensor_parallel_size: u32,
+    /// Ranks hold whole experts instead of a slice of every one.
+    pub enable_expert_parallel: bool,
     pub gpu_memory_utilization: f64,
     /// Tokens in a block.
     pub block_size: u32,
@@ -62,6 +65,7 @@ impl Default for EngineSection {
         let engine = EngineConfig::default();
         Self {
             tensor_parallel_size: 1,
+            enable_expert_parallel: false,
             gpu_memory_utilization: 0.92,
             block_size: engine.block_size,
             num_gpu_blocks_override: None,
@@ -167,6 +171,14 @@ impl EngineSection {
             least.max(default_tokens).min(seqs.saturating_mul(max_model_len))
         });
         (self.max_num_seqs.unwrap_or(seqs.min(tokens)), tokens)
+    }
+
+    /// How the ranks of a replica share the model.
+    pub(super) fn parallelism(&self) -> Parallelism {
+        Parallelism {
+            enable_expert_parallel: self.enable_expert_parallel,
+            ..Parallelism::tensor(self.tensor_parallel_size.max(1))
+        }
     }
 
     /// What decides how much memory is left for KV cache; `engine` is what was made of this.

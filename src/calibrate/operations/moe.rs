@@ -1,7 +1,7 @@
 use super::super::operation::{Operation, Variant};
 use crate::catalog::Gpu;
 use crate::cost::Format;
-use crate::cost::moe::{BlockRows, MoeLaw, MoeLayer, MoeShape};
+use crate::cost::moe::{BlockRows, BusiestRank, MoeLaw, MoeLayer, MoeShape};
 use crate::cost::tuned_moe;
 
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ impl Operation for MoeOperation {
     }
 
     fn predict_us(shape: &MoeTiming, format: Format, gpu: &Gpu, law: &MoeLaw) -> f64 {
-        // A rank holds its share of the experts, and on average sees its share of the choices.
+        // A rank holds its share of the experts.
         let num_experts = (shape.num_experts / shape.expert_parallel).max(1);
         let local = MoeShape {
             hidden: shape.hidden,
@@ -67,6 +67,10 @@ impl Operation for MoeOperation {
         let layer = MoeLayer::new(&local, gpu, law);
         match shape.activated_experts {
             Some(hit) => layer.time_with_hit_us(shape.tokens, f64::from(hit)),
+            None if shape.expert_parallel > 1 => {
+                let busiest = BusiestRank::new(shape.expert_parallel, shape.experts_per_token, num_experts);
+                layer.time_with_choices_us(shape.tokens, busiest.experts_per_token(f64::from(shape.tokens)))
+            }
             None => layer.time_us(shape.tokens),
         }
     }
