@@ -36,6 +36,10 @@ pub mod trace_tools;
 
 pub mod simulation;
 
+pub mod chart;
+
+pub mod page;
+
 pub mod report;
 
 pub mod scenario;

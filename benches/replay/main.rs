@@ -44,7 +44,7 @@ fn source(trace: &Path, overrides: Vec<String>) -> Source {
 struct Silent;
 
 impl Progress for Silent {
-    fn request(&mut self) {}
+    fn request(&mut self, _share: Option<f64>) {}
     fn simulations(&mut self, _all: usize) {}
     fn simulation(&mut self) {}
 }

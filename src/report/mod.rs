@@ -15,6 +15,7 @@ mod percentiles;
 pub(crate) mod plots;
 mod requests_csv;
 mod run_figures;
+mod run_page;
 mod run_report;
 mod summary;
 mod terminal;

@@ -9,6 +9,7 @@ use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
 use super::requests_csv::RequestsCsv;
+use super::run_page::{RunView, run_page};
 use super::{ReportError, RunSummary, plots};
 use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
@@ -98,6 +99,8 @@ impl RunReport {
         self.folder.write("hit_rate.svg", &plots::hit_rate(&self.info.name, series)?)?;
         let kv_usage = plots::kv_usage(&self.info.name, series, self.info.num_gpu_blocks)?;
         self.folder.write("kv_usage.svg", &kv_usage)?;
+        let view = RunView { info: &self.info, summary: &summary, series: &series.coarser() };
+        self.folder.write("report.html", &run_page(&view))?;
         let manifest =
             Manifest::new(&self.info.name, self.info.seed, &self.info.scenario, self.info.trace.as_ref());
         self.folder.write("summary.json", &pretty(&summary))?;

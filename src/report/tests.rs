@@ -148,6 +148,7 @@ fn files_hold_what_they_say() {
             "hit_rate.svg",
             "kv_usage.svg",
             MANIFEST,
+            "report.html",
             "requests.csv",
             "summary.json",
             "timeseries.csv"

@@ -12,6 +12,8 @@ use crate::simulation::StepRecord;
 use crate::units::SimTime;
 
 const MAX_BINS: usize = 2_000;
+/// As many as can be told apart in a chart.
+const MAX_CHART_BINS: usize = 400;
 const FIRST_WIDTH_NS: u64 = 1_000_000_000;
 
 /// What happened in a bin, and how things stood at its last step.
@@ -104,9 +106,7 @@ impl Timeseries {
     fn bin(&mut self, at: SimTime) -> &mut Bin {
         let mut index = (at.as_ns() / self.width_ns) as usize;
         while index >= MAX_BINS {
-            self.bins =
-                self.bins.chunks(2).map(|pair| pair[0].join(pair.last().unwrap_or(&pair[0]))).collect();
-            self.width_ns *= 2;
+            self.join_pairs();
             index = (at.as_ns() / self.width_ns) as usize;
         }
         while self.bins.len() <= index {
@@ -114,6 +114,22 @@ impl Timeseries {
             self.bins.push(next);
         }
         &mut self.bins[index]
+    }
+
+    fn join_pairs(&mut self) {
+        // A bin that is left alone is not joined with itself.
+        let join = |pair: &[Bin]| if let [bin, later] = pair { bin.join(later) } else { pair[0] };
+        self.bins = self.bins.chunks(2).map(join).collect();
+        self.width_ns *= 2;
+    }
+
+    /// The same in as few bins as charts show.
+    pub fn coarser(&self) -> Self {
+        let mut series = self.clone();
+        while series.bins.len() > MAX_CHART_BINS {
+            series.join_pairs();
+        }
+        series
     }
 
     pub fn on_step(&mut self, step: &StepRecord, num_gpu_blocks: u32, moving: &CachingMetrics) {
@@ -204,6 +220,24 @@ mod tests {
         assert_eq!(series.bins().iter().map(|bin| bin.decode_tokens).sum::<u64>(), 15_000);
         assert_eq!(series.bins().iter().map(|bin| bin.finished_requests).sum::<u64>(), 5_000);
         assert_eq!((series.bins()[1].running, series.bins()[1].used_blocks), (7, 89));
+    }
+
+    #[test]
+    fn a_bin_that_is_left_alone_counts_once() {
+        let mut series = Timeseries::new();
+        let decode = |second: u64| StepRecord {
+            finished_at: SimTime(second * FIRST_WIDTH_NS),
+            num_decode_tokens: 3,
+            ..StepRecord::default()
+        };
+        // Bins 0 to 1,000 are 1,001, and the next step is far away.
+        for second in [0, 1_000, 9_000] {
+            series.on_step(&decode(second), 100, &CachingMetrics::default());
+        }
+        assert_eq!(series.bins().iter().map(|bin| bin.decode_tokens).sum::<u64>(), 9);
+        let coarser = series.coarser();
+        assert!(coarser.bins().len() <= MAX_CHART_BINS);
+        assert_eq!(coarser.bins().iter().map(|bin| bin.decode_tokens).sum::<u64>(), 9);
     }
 
     #[test]

@@ -8,11 +8,12 @@ use super::engine_section::{EngineSection, TransferSection};
 use super::error::{ErrorKind, suggest};
 use super::file::{CostSection, ScenarioFile};
 use super::kv_cache_groups::{blocks_for_one_request, longest_model_len};
-use crate::catalog::{Gpu, KvCacheSize, Model, SizingError, UnknownName, parse_hf_config, size_kv_cache};
+use super::server_size::{self, ModelError};
+use crate::catalog::{Gpu, KvCacheSize, Model, SizingError, UnknownName, size_kv_cache};
 use crate::cost::Profile;
 use crate::engine::EngineConfig;
 use crate::engine::kv_cache::KvCacheSpec;
-use crate::text_file::{TextFileError, read_text};
+use crate::text_file::TextFileError;
 use crate::workload::{ConfigError, WorkloadConfig};
 
 /// The longest time of an action, and of a constant step.
@@ -68,22 +69,21 @@ fn unknown_name(typed: &Typed, field: &str, error: &UnknownName, or: &str) -> Sc
 
 /// A built-in model, or the `config.json` at a path relative to the scenario.
 fn find_model(typed: &Typed, name: &str) -> Result<Model, ScenarioError> {
-    if !name.ends_with(".json") {
-        let or = "; or give the path of a Hugging Face config.json";
-        return Model::find(name).map_err(|error| unknown_name(typed, "model", &error, or));
-    }
-    let path = typed.source.path.parent().unwrap_or(Path::new("")).join(name);
-    let text = read_text(&path).map_err(|error| match error {
-        TextFileError::Read { .. } => typed
+    let folder = typed.source.path.parent().unwrap_or(Path::new(""));
+    server_size::find_model(name, folder).map_err(|error| match error {
+        ModelError::Unknown(error) => {
+            unknown_name(typed, "model", &error, "; or give the path of a Hugging Face config.json")
+        }
+        ModelError::File(error @ TextFileError::Read { .. }) => typed
             .wrong("model", error)
             .hint("give the path of a Hugging Face config.json, relative to the scenario")
             .kind(ErrorKind::Typing),
         // It says itself what to do.
-        TextFileError::NotUtf8 { .. } => typed.wrong("model", error).kind(ErrorKind::Typing),
-    })?;
-    let stem = path.parent().and_then(Path::file_name).unwrap_or(path.as_os_str());
-    parse_hf_config(&stem.to_string_lossy(), &text)
-        .map_err(|error| typed.wrong_as("model", &error.to_string()).kind(ErrorKind::Typing))
+        ModelError::File(error @ TextFileError::NotUtf8 { .. }) => {
+            typed.wrong("model", error).kind(ErrorKind::Typing)
+        }
+        ModelError::Config(error) => typed.wrong_as("model", &error.to_string()).kind(ErrorKind::Typing),
+    })
 }
 
 fn check_engine(
@@ -189,7 +189,7 @@ fn check_one_request_fits(
         "a request of max_model_len ({}) tokens needs {needed} blocks, but the cache has {usable}",
         engine.max_model_len
     );
-    let shorter = match longest_model_len(engine, usable) {
+    let shorter = match longest_model_len(engine, engine.max_model_len, usable) {
         0 => String::new(),
         longest => format!("set max_model_len to at most {longest}, or "),
     };

@@ -36,9 +36,10 @@ pub(super) fn blocks_for_one_request(config: &EngineConfig, max_model_len: u32) 
         .sum()
 }
 
-/// The longest `max_model_len` whose request fits into `num_blocks`, 0 if none does.
-pub(super) fn longest_model_len(config: &EngineConfig, num_blocks: u64) -> u32 {
-    let (mut fits, mut too_long) = (0, config.max_model_len);
+/// The longest `max_model_len` below `too_long`, which does not fit, whose request fits into
+/// `num_blocks`; 0 if none does.
+pub(super) fn longest_model_len(config: &EngineConfig, too_long: u32, num_blocks: u64) -> u32 {
+    let (mut fits, mut too_long) = (0, too_long);
     while fits + 1 < too_long {
         let middle = fits + (too_long - fits) / 2;
         if blocks_for_one_request(config, middle) <= num_blocks { fits = middle } else { too_long = middle }
@@ -84,9 +85,9 @@ mod tests {
     fn the_longest_request_is_found() {
         let mut config = EngineConfig { max_model_len: 1000, num_gpu_blocks: 11, ..Default::default() };
         assert_eq!(blocks_for_one_request(&config, 1000), 63);
-        assert_eq!(longest_model_len(&config, 10), 160);
+        assert_eq!(longest_model_len(&config, 1000, 10), 160);
         config.kv_cache_groups = vec![KvCacheSpec::full(16), KvCacheSpec::full(16)];
-        assert_eq!(longest_model_len(&config, 10), 80);
-        assert_eq!(longest_model_len(&config, 1), 0);
+        assert_eq!(longest_model_len(&config, 1000, 10), 80);
+        assert_eq!(longest_model_len(&config, 1000, 1), 0);
     }
 }

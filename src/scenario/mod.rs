@@ -13,6 +13,7 @@ mod error;
 mod file;
 mod kv_cache_groups;
 mod run_info;
+mod server_size;
 mod template;
 mod trace_progress;
 mod tree;
@@ -23,5 +24,7 @@ pub use engine_section::{EngineSection, SpeculativeSection, TierSection, Transfe
 pub use error::{ErrorKind, ScenarioError};
 pub(crate) use error::{FieldError, Place, suggest};
 pub use file::{ActionSection, CostSection, ScenarioFile};
+pub use server_size::{ModelError, ServerSize, find_model};
 pub use template::Template;
+pub(crate) use trace_progress::CountingReader;
 pub(crate) use tree::{Node, Value, split_path};

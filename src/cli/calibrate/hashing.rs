@@ -1,7 +1,6 @@
 //! `kvsim calibrate hashing`: fits the time of block hashing to timings of vLLM's own on a CPU.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -10,7 +9,7 @@ use super::cannot_write;
 use super::output::hashing_table;
 use super::table::today;
 use crate::calibrate::fit_hashing;
-use crate::cli::exit;
+use crate::cli::console::{Console, Finished};
 
 /// Fit the time of block hashing to a table of tests/vllm/measure_hashing.py (CSV)
 #[derive(Debug, Args)]
@@ -25,15 +24,15 @@ pub(super) struct HashingArguments {
     date: Option<String>,
 }
 
-pub(super) fn hashing(arguments: &HashingArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn hashing(arguments: &HashingArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let profile = fit_hashing(&arguments.table, arguments.date.clone().unwrap_or_else(today))?;
     if let Some(out) = &arguments.out {
         std::fs::write(out, profile.to_yaml()).map_err(cannot_write(out))?;
     }
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{}\n{}", profile.measured_on, hashing_table(&profile))?;
+    console.say(format_args!("{}\n{}", profile.measured_on, hashing_table(&profile)))?;
     if let Some(out) = &arguments.out {
-        writeln!(stdout, "\nwritten: {}", out.display())?;
+        console.say("")?;
+        console.written("written", out)?;
     }
-    Ok(exit::OK)
+    Ok(Finished::new(profile))
 }

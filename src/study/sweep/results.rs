@@ -11,6 +11,7 @@ use super::journal::{RunKey, write_whole};
 use super::pareto::front;
 use super::plan::{Plan, PlannedPoint, Row};
 use super::plot;
+use crate::report::json::pretty;
 use crate::study::statistics::Estimate;
 
 /// Files that a finished sweep may have written.
@@ -80,7 +81,7 @@ impl Results {
     pub(super) fn write(&self, folder: &Path) -> Result<(), SweepError> {
         write_whole(&folder.join("results.csv"), &self.runs_csv())?;
         write_whole(&folder.join("points.csv"), &self.points_csv())?;
-        write_whole(&folder.join("results.json"), &self.json())?;
+        write_whole(&folder.join("results.json"), &pretty(&self.to_json()))?;
         for (name, svg) in plot::plots(self)? {
             write_whole(&folder.join(name), &svg)?;
         }
@@ -152,7 +153,8 @@ impl Results {
         [index.to_string()].into_iter().chain(name).chain(fields)
     }
 
-    fn json(&self) -> String {
+    /// All of it.
+    pub fn to_json(&self) -> Value {
         #[derive(Serialize)]
         struct All<'a> {
             plan: &'a Plan,
@@ -177,9 +179,7 @@ impl Results {
         });
         let all = All { plan: &self.plan, points: points.collect() };
         // Structs of numbers and texts always are JSON.
-        let mut text = serde_json::to_string_pretty(&all).unwrap_or_default();
-        text.push('\n');
-        text
+        serde_json::to_value(&all).unwrap_or_default()
     }
 }
 
