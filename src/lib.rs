@@ -3,7 +3,7 @@
 //! ```text
 //! scenario (YAML) --> workload --> arrivals --+
 //!                                             v
-//!            +------ simulation: clock, event queue ------+
+//!            +-- simulation: clock, event queue, router --+
 //!            |  replica = engine (decides) + cost (time)  |
 //!            +----------------------+---------------------+
 //!                                   v

@@ -77,7 +77,7 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
         }
     }
     drop(bar);
-    let summary = report.finish(&simulation.replica().tier_stats(), simulation.workload_notes())?;
+    let summary = report.finish(&simulation.tier_stats(), simulation.workload_notes())?;
     console.say(terminal_table(&summary))?;
     console.written("report", &target)?;
     Ok(Finished::new(&summary))

@@ -151,14 +151,14 @@ mod tests {
 
     /// One engine's ranks compute either a slice of every expert or some whole ones.
     #[test]
-    fn expert_parallelism_reads_fewer_weights_at_small_batches() {
+    fn whole_experts_cost_no_more_than_slices_of_all() {
         let sliced = layer(Parallelism::tensor(8));
         let whole = layer(Parallelism { enable_expert_parallel: true, ..Parallelism::tensor(8) });
         assert_eq!((sliced.travel_us(64), whole.travel_us(64)), (0.0, 0.0));
         assert!(!whole.replaces_all_reduce());
-        // With all experts hit both read the same bytes, and imbalance costs little.
-        let ratio = whole.kernel_us(8192) / sliced.kernel_us(8192);
-        assert!((0.7..1.2).contains(&ratio), "{ratio}");
+        // With all experts hit both read the same bytes; narrow slices are slower than imbalance is.
+        assert!(whole.kernel_us(8192) < 1.1 * sliced.kernel_us(8192));
+        assert!(whole.kernel_us(8192) > 0.3 * sliced.kernel_us(8192));
     }
 
     #[test]

@@ -19,6 +19,12 @@ pub(super) struct KernelTimes {
     pub other_us: f64,
 }
 
+impl KernelTimes {
+    pub fn sum_us(&self) -> f64 {
+        self.gemm_us + self.moe_us + self.comms_us + self.other_us
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Layers {
     /// Products with the number of layers that have them.

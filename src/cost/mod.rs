@@ -9,6 +9,7 @@ pub mod attention;
 pub mod collective;
 mod complete_profile;
 pub mod decode_attention;
+pub mod drafter;
 pub mod elementwise;
 mod expert_layer;
 mod format;
@@ -30,6 +31,7 @@ mod step_shape;
 pub mod tuned_moe;
 
 pub use complete_profile::CompleteProfile;
+pub use drafter::Drafts;
 pub use format::Format;
 pub use hashing::{BlockHashing, HashingLaw, HashingProfile};
 pub use model::{ConstantCost, CostModel};

@@ -32,7 +32,7 @@ impl CostModel {
             return StepTime::default();
         }
         match self {
-            Self::Constant(cost) => StepTime { gpu_ns: cost.gpu_ns(num_tokens), host_ns: 0 },
+            Self::Constant(cost) => StepTime { gpu_ns: cost.gpu_ns(num_tokens), host_ns: 0, head_ns: 0 },
             Self::Roofline(roofline) => roofline.step_time(shape, num_tokens),
         }
     }
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(cost.step_time(&shape), StepTime::default());
         shape.add_prefill(100, 16, true);
         shape.add_decodes(3, 3000);
-        assert_eq!(cost.step_time(&shape), StepTime { gpu_ns: 1000 + 7 * 103, host_ns: 0 });
+        assert_eq!(cost.step_time(&shape), StepTime { gpu_ns: 1000 + 7 * 103, host_ns: 0, head_ns: 0 });
         assert_eq!(cost.breakdown(&shape).gpu_ns(), 1000 + 7 * 103);
         assert_eq!((shape.num_sampled, shape.num_requests()), (4, 4));
         shape.clear();

@@ -62,6 +62,8 @@ impl StepShape {
 pub struct StepTime {
     pub gpu_ns: u64,
     pub host_ns: u64,
+    /// The part of `gpu_ns` that only the last stage of a pipeline has: LM head, sampling, drafts.
+    pub head_ns: u64,
 }
 
 /// Where the time of a step goes. The GPU parts sum to [`StepTime::gpu_ns`].
@@ -71,6 +73,8 @@ pub struct StepBreakdown {
     pub attention_ns: u64,
     pub moe_ns: u64,
     pub comms_ns: u64,
+    /// What makes the drafts of speculative decoding.
+    pub drafts_ns: u64,
     /// Element-wise kernels, sampling, and the GPU's idle time between steps.
     pub other_ns: u64,
     pub host_ns: u64,
@@ -78,6 +82,6 @@ pub struct StepBreakdown {
 
 impl StepBreakdown {
     pub fn gpu_ns(&self) -> u64 {
-        self.gemm_ns + self.attention_ns + self.moe_ns + self.comms_ns + self.other_ns
+        self.gemm_ns + self.attention_ns + self.moe_ns + self.comms_ns + self.drafts_ns + self.other_ns
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::engine::prefix_cache_stats::CachingMetrics;
+use super::replica_tally::Standing;
 use crate::simulation::StepRecord;
 use crate::units::SimTime;
 
@@ -132,7 +132,8 @@ impl Timeseries {
         series
     }
 
-    pub fn on_step(&mut self, step: &StepRecord, num_gpu_blocks: u32, moving: &CachingMetrics) {
+    /// A step, and how all replicas stand after it.
+    pub fn on_step(&mut self, step: &StepRecord, standing: &Standing) {
         let bin = self.bin(step.finished_at);
         // A step can compute nothing and only say who has ended.
         bin.steps += u64::from(step.num_scheduled_requests > 0);
@@ -141,13 +142,12 @@ impl Timeseries {
         bin.queries_tokens += step.prefix_cache.queries;
         bin.hits_tokens += step.prefix_cache.hits;
         bin.preemptions += u64::from(step.num_preempted);
-        bin.running = step.num_running;
-        bin.waiting = step.num_waiting;
-        // The null block is neither free nor used.
-        bin.used_blocks = num_gpu_blocks - 1 - step.num_free_blocks;
-        bin.peak_used_blocks = bin.peak_used_blocks.max(step.peak_used_blocks);
-        bin.moving_queries_tokens = moving.aggregated_query_total;
-        bin.moving_hits_tokens = moving.aggregated_query_hit;
+        bin.running = standing.num_running;
+        bin.waiting = standing.num_waiting;
+        bin.used_blocks = standing.used_blocks;
+        bin.peak_used_blocks = bin.peak_used_blocks.max(standing.peak_used_blocks);
+        bin.moving_queries_tokens = standing.moving_queries_tokens;
+        bin.moving_hits_tokens = standing.moving_hits_tokens;
     }
 
     pub fn on_request(&mut self, at: SimTime, is_finished: bool) {
@@ -202,17 +202,11 @@ mod tests {
     #[test]
     fn bins_are_joined_when_the_run_is_long_and_nothing_is_lost() {
         let mut series = Timeseries::new();
-        let moving = CachingMetrics::default();
         for second in 0..5_000_u64 {
             let at = SimTime(second * FIRST_WIDTH_NS);
-            let step = StepRecord {
-                finished_at: at,
-                num_decode_tokens: 3,
-                num_running: second as u32,
-                num_free_blocks: 10,
-                ..StepRecord::default()
-            };
-            series.on_step(&step, 100, &moving);
+            let step = StepRecord { finished_at: at, num_decode_tokens: 3, ..StepRecord::default() };
+            let standing = Standing { num_running: second as u32, used_blocks: 89, ..Standing::default() };
+            series.on_step(&step, &standing);
             series.on_request(at, true);
         }
         assert_eq!(series.width_s(), 4.0);
@@ -232,7 +226,7 @@ mod tests {
         };
         // Bins 0 to 1,000 are 1,001, and the next step is far away.
         for second in [0, 1_000, 9_000] {
-            series.on_step(&decode(second), 100, &CachingMetrics::default());
+            series.on_step(&decode(second), &Standing::default());
         }
         assert_eq!(series.bins().iter().map(|bin| bin.decode_tokens).sum::<u64>(), 9);
         let coarser = series.coarser();
@@ -243,13 +237,8 @@ mod tests {
     #[test]
     fn a_bin_without_steps_keeps_how_things_stood() {
         let mut series = Timeseries::new();
-        let step = StepRecord {
-            num_scheduled_requests: 5,
-            num_running: 5,
-            num_free_blocks: 1,
-            ..StepRecord::default()
-        };
-        series.on_step(&step, 10, &CachingMetrics::default());
+        let step = StepRecord { num_scheduled_requests: 5, ..StepRecord::default() };
+        series.on_step(&step, &Standing { num_running: 5, ..Standing::default() });
         series.on_request(SimTime(2_500_000_000), true);
         let running: Vec<_> = series.bins().iter().map(|bin| (bin.steps, bin.running)).collect();
         assert_eq!(running, [(1, 5), (0, 5), (0, 5)]);

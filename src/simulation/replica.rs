@@ -13,10 +13,11 @@ use rustc_hash::FxHashSet;
 use super::kv_usage::KvUsage;
 use super::observer::{EngineCall, Observer, RequestRecord, StepRecord};
 use super::output_steps::OutputSteps;
+use super::pipeline::Pipeline;
 use super::transfers::Transfers;
-use crate::cost::{CostModel, StepShape};
+use crate::cost::{BlockHashing, CostModel, StepShape};
 use crate::engine::connector::{TierKind, TierStats};
-use crate::engine::hash::BlockHash;
+use crate::engine::hash::{BlockHash, RequestBlockHasher};
 use crate::engine::kv_cache::JournalEntry;
 use crate::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
@@ -35,6 +36,8 @@ pub struct ReplicaConfig {
     pub transfers: Option<Transfers>,
     /// With speculative decoding.
     pub drafts: Option<DraftAcceptance>,
+    /// What hashing blocks costs the host.
+    pub hashing: BlockHashing,
 }
 
 /// How many drafts the model accepts: each with the same chance, up to the first that it rejects.
@@ -96,6 +99,8 @@ pub(super) enum Next {
 }
 
 pub struct Replica {
+    /// Which one of the simulation's it is.
+    index: u32,
     scheduler: Scheduler,
     cost: CostModel,
     transfers: Option<Transfers>,
@@ -104,7 +109,11 @@ pub struct Replica {
     queue: VecDeque<Batch>,
     /// Processed batches, kept for their buffers.
     spare: Vec<Batch>,
-    gpu_free_at: SimTime,
+    pipeline: Pipeline,
+    hashing: BlockHashing,
+    /// Requests whose prompts the input thread hashes, in the order in which they came.
+    input: VecDeque<Arrival>,
+    input_free_at: SimTime,
     kv_usage: KvUsage,
     num_steps: u64,
     /// Steps processed that computed something.
@@ -122,7 +131,9 @@ pub struct Replica {
 impl Replica {
     pub fn new(config: ReplicaConfig) -> Self {
         let max_batches = config.scheduler.config().max_concurrent_batches() as usize;
+        let pipeline = Pipeline::new(config.scheduler.config().pipeline_parallel_size);
         Self {
+            index: 0,
             scheduler: config.scheduler,
             cost: config.cost,
             transfers: config.transfers,
@@ -130,7 +141,10 @@ impl Replica {
             max_batches,
             queue: VecDeque::with_capacity(max_batches),
             spare: Vec::new(),
-            gpu_free_at: SimTime::ZERO,
+            pipeline,
+            hashing: config.hashing,
+            input: VecDeque::new(),
+            input_free_at: SimTime::ZERO,
             kv_usage: KvUsage::default(),
             num_steps: 0,
             num_computing_steps: 0,
@@ -146,6 +160,21 @@ impl Replica {
         &self.scheduler
     }
 
+    /// Counted from 0, in the order in which the simulation was given its replicas.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(super) fn set_index(&mut self, index: u32) {
+        self.index = index;
+    }
+
+    /// Blocks that requests hold.
+    pub(super) fn used_blocks(&self) -> u32 {
+        let pool = self.scheduler.kv_cache_manager().block_pool();
+        pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks()
+    }
+
     pub(super) fn follow_engine(&mut self) {
         self.scheduler.take_no_shortcuts();
         self.scheduler.keep_finished_hashes();
@@ -157,8 +186,29 @@ impl Replica {
         self.transfers.as_ref().map(|transfers| transfers.connector().stats()).unwrap_or_default()
     }
 
+    /// A request reaches the engine core, whose input thread hashes the blocks of its prompt, one
+    /// request after the other (`preprocess_add_request` in `v1/engine/core.py`). When it is done, and
+    /// [`Self::add_request`] may follow.
+    pub(super) fn receive(&mut self, arrival: Arrival) -> SimTime {
+        let request = &arrival.request;
+        let num_tokens = request.prompt.len();
+        let mm_tokens = request.extras.mm.iter().map(|item| item.length_tokens).sum();
+        let num_keyed_tokens = if request.extras.lora.is_some() { num_tokens } else { mm_tokens };
+        let hashing = SimTime(self.hashing.prompt_ns(num_tokens, num_keyed_tokens));
+        self.input_free_at = self.input_free_at.max(arrival.at) + hashing;
+        self.input.push_back(arrival);
+        self.input_free_at
+    }
+
+    /// The request that [`Self::receive`] took in first.
+    pub(super) fn next_received(&mut self) -> Option<Arrival> {
+        self.input.pop_front()
+    }
+
+    /// At `now` the engine takes in a request that [`Self::receive`] has hashed.
     pub(super) fn add_request(
         &mut self,
+        now: SimTime,
         arrival: Arrival,
         observer: &mut dyn Observer,
     ) -> Result<RequestSlot, RequestError> {
@@ -205,7 +255,7 @@ impl Replica {
             rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
         });
         let call = EngineCall::AddRequest { slot, id: index };
-        tell(&mut self.scheduler, &mut self.journal, at, call, observer);
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
         Ok(slot)
     }
 
@@ -239,10 +289,10 @@ impl Replica {
         self.scheduler.finish_requests(&[index], RequestStatus::FinishedAborted, &mut finished);
         self.note_kv_usage(now);
         let call = EngineCall::Abort { finished: &finished };
-        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
         for finished in &finished {
             let Some(live) = self.live[slot.index()].take() else { continue };
-            let record = request_record(&live, finished, was_admitted, now);
+            let record = request_record(self.index, &live, finished, was_admitted, now);
             observer.on_output_steps(&record, live.output_steps.spans());
             observer.on_request(&record);
         }
@@ -270,18 +320,24 @@ impl Replica {
         let done = self.scheduler.reset_prefix_cache(reset_running_requests, reset_external, &mut preempted);
         self.note_kv_usage(now);
         let call = EngineCall::ResetPrefixCache { done, preempted: &preempted };
-        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
-        observer.on_reset(now, done, preempted.len() as u32);
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
+        observer.on_reset(self.index, now, done, preempted.len() as u32);
     }
 
     /// One turn of the engine's loop: plans a step if there is work and room in the queue.
     pub(super) fn iterate(&mut self, now: SimTime, observer: &mut dyn Observer) -> Next {
         let mut at = now;
         if self.scheduler.has_requests() {
-            let batch = self.plan(now, observer);
+            let mut batch = self.plan(now, observer);
             let had_tokens = batch.output.total_num_scheduled_tokens > 0;
             let is_empty =
                 !had_tokens && batch.output.finished.is_empty() && batch.output.preempted.is_empty();
+            if is_empty && self.takes_empty_steps() {
+                // All wait for their tokens to pass the stages; the next call may find them ready.
+                batch.done_at = now;
+                self.queue.push_back(batch);
+                return Next::Iterate(now);
+            }
             if is_empty && let Some(oldest) = self.queue.front() {
                 // Nothing new before that step's output is there.
                 let done_at = oldest.done_at;
@@ -310,12 +366,23 @@ impl Replica {
         }
     }
 
+    /// vLLM fills its queue with empty steps too. That can change something only where requests are
+    /// passed over for some calls of the scheduler: in a pipeline, while something is in flight.
+    fn takes_empty_steps(&self) -> bool {
+        let config = self.scheduler.config();
+        config.pipeline_parallel_size > 1
+            && config.async_scheduling
+            && self.queue.len() + 1 < self.max_batches
+            && self.queue.iter().any(|batch| batch.output.total_num_scheduled_tokens > 0)
+    }
+
     fn plan(&mut self, now: SimTime, observer: &mut dyn Observer) -> Batch {
         let mut batch = self.spare.pop().unwrap_or_default();
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         self.scheduler.schedule(&mut batch.output);
         self.note_kv_usage(now);
         batch.record = StepRecord {
+            replica: self.index,
             index: self.num_steps,
             scheduled_at: now,
             num_scheduled_requests: batch.output.scheduled.len() as u32 + batch.output.num_steady,
@@ -327,14 +394,14 @@ impl Replica {
         let time = self.cost.step_time(&self.shape);
         batch.record.gpu_ns = time.gpu_ns;
         batch.record.host_ns = time.host_ns;
-        batch.record.started_at = (now + SimTime(time.host_ns)).max(self.gpu_free_at);
-        batch.done_at = batch.record.started_at + SimTime(time.gpu_ns);
-        self.gpu_free_at = batch.done_at;
+        let passage = self.pipeline.run(self.scheduler.current_step(), now + SimTime(time.host_ns), time);
+        batch.record.started_at = passage.started_at;
+        batch.done_at = passage.done_at;
         let call = EngineCall::Schedule { record: &batch.record, output: &batch.output };
-        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
         if let Some(transfers) = &mut self.transfers {
             transfers.start(now, batch.done_at);
-            transfers.take_begun().for_each(|transfer| observer.on_transfer(&transfer));
+            transfers.take_begun().for_each(|transfer| observer.on_transfer(self.index, &transfer));
         }
         batch
     }
@@ -379,6 +446,7 @@ impl Replica {
         let Some(mut batch) = self.queue.pop_front() else { return Next::Iterate(now) };
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         let reported = self.transfers.as_mut().map(|transfers| transfers.worker_output(now));
+        let num_hashed_before = self.num_hashed_blocks();
         self.scheduler.update_from_output(
             &batch.output,
             &batch.sampled,
@@ -414,19 +482,23 @@ impl Replica {
         for finished in &self.outputs.finished {
             let Some(live) = self.live[finished.slot.index()].take() else { continue };
             ended.push(live.spec.index);
-            let record = request_record(&live, finished, true, now);
+            let record = request_record(self.index, &live, finished, true, now);
             observer.on_output_steps(&record, live.output_steps.spans());
             observer.on_request(&record);
         }
         self.spare.push(batch);
-        Next::Iterate(now)
+        // Blocks that outputs filled are hashed in the thread that plans.
+        let num_hashed = self.num_hashed_blocks() - num_hashed_before;
+        Next::Iterate(now + SimTime(self.hashing.output_ns(num_hashed)))
+    }
+
+    fn num_hashed_blocks(&self) -> u64 {
+        self.scheduler.hasher().map_or(0, RequestBlockHasher::num_hashed_blocks)
     }
 
     /// The number of blocks in use may have changed.
     fn note_kv_usage(&mut self, now: SimTime) {
-        let pool = self.scheduler.kv_cache_manager().block_pool();
-        let used_blocks = pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks();
-        self.kv_usage.set(now, used_blocks);
+        self.kv_usage.set(now, self.used_blocks());
     }
 
     /// With sync scheduling the drafts for the next step are known after this one.
@@ -454,21 +526,21 @@ impl Replica {
         batch.record.spec_decoding = self.outputs.spec_decoding_stats.unwrap_or_default();
         if let Some(residency) = pool.residency_mut() {
             if !residency.evictions.is_empty() {
-                observer.on_evictions(&residency.evictions);
+                observer.on_evictions(self.index, &residency.evictions);
                 residency.evictions.clear();
             }
             if !residency.reuse_gaps_ns.is_empty() {
-                observer.on_reuse_gaps(&residency.reuse_gaps_ns);
+                observer.on_reuse_gaps(self.index, &residency.reuse_gaps_ns);
                 residency.reuse_gaps_ns.clear();
             }
         }
         let call = EngineCall::UpdateFromOutput { record: &batch.record, outputs: &self.outputs };
-        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
         if let Some(transfers) = &mut self.transfers {
-            transfers.take_begun().for_each(|transfer| observer.on_transfer(&transfer));
+            transfers.take_begun().for_each(|transfer| observer.on_transfer(self.index, &transfer));
         }
         if !self.outputs.events.is_empty() {
-            observer.on_kv_events(now, &self.outputs.events, &self.scheduler);
+            observer.on_kv_events(self.index, now, &self.outputs.events, &self.scheduler);
         }
         observer.on_step(&batch.record);
     }
@@ -510,6 +582,7 @@ impl Live {
 
 /// Tells of a call of the engine, with what it wrote into its journal.
 fn tell(
+    replica: u32,
     scheduler: &mut Scheduler,
     journal: &mut Vec<JournalEntry>,
     at: SimTime,
@@ -518,10 +591,11 @@ fn tell(
 ) {
     journal.clear();
     journal.extend(scheduler.kv_cache_manager_mut().block_pool_mut().drain_journal());
-    observer.on_engine_call(at, call, journal, scheduler);
+    observer.on_engine_call(replica, at, call, journal, scheduler);
 }
 
 fn request_record(
+    replica: u32,
     live: &Live,
     finished: &FinishedRequest,
     was_admitted: bool,
@@ -529,6 +603,7 @@ fn request_record(
 ) -> RequestRecord {
     RequestRecord {
         index: live.spec.index,
+        replica,
         tenant: live.spec.tenant,
         session: live.spec.session,
         turn: live.spec.turn,

@@ -17,6 +17,7 @@ use crate::prompt::{PromptExtras, TokenRuns};
 pub struct RequestBlockHasher {
     layout: BlockLayout,
     mode: Mode,
+    num_hashed_blocks: u64,
 }
 
 #[derive(Debug)]
@@ -82,7 +83,7 @@ impl RequestBlockHasher {
 
     fn new(block_size: u32, num_lookahead_tokens: u32, mode: Mode) -> Self {
         assert!(block_size > 0, "a block has at least one token");
-        Self { layout: BlockLayout { block_size, num_lookahead_tokens }, mode }
+        Self { layout: BlockLayout { block_size, num_lookahead_tokens }, mode, num_hashed_blocks: 0 }
     }
 
     /// Appends the hashes of the blocks of `tokens` that became full since the last call.
@@ -97,10 +98,17 @@ impl RequestBlockHasher {
         hashes: &mut Vec<BlockHash>,
     ) {
         let HashCursor { trie: place, mm_index } = cursor;
+        let num_before = hashes.len();
         match &mut self.mode {
             Mode::Identity(trie) => trie.extend(self.layout, tokens, extras, place, mm_index, hashes),
             Mode::Digests(chain) => chain.extend(self.layout, tokens, extras, mm_index, hashes),
         }
+        self.num_hashed_blocks += (hashes.len() - num_before) as u64;
+    }
+
+    /// Blocks hashed so far, of all requests.
+    pub fn num_hashed_blocks(&self) -> u64 {
+        self.num_hashed_blocks
     }
 
     /// The number of tokens from which on a sequence has `num_blocks` hashes.

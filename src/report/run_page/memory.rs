@@ -15,7 +15,7 @@ pub(super) fn section(view: &RunView<'_>) -> Section {
 
 fn usage(view: &RunView<'_>) -> Plot {
     let time = TimeAxis::of(view);
-    let blocks = f64::from(view.info.num_gpu_blocks - 1);
+    let blocks = view.info.usable_blocks().into_iter().map(f64::from).sum::<f64>();
     let share = move |used: u32| 100.0 * f64::from(used) / blocks;
     Plot {
         title: "KV cache held by requests".to_owned(),

@@ -8,14 +8,21 @@ use crate::chart::grouped;
 use crate::page::{Headline, Section, count, definitions, percent, seconds};
 use crate::report::percentiles::LatencyMs;
 
+/// The GPUs of the server, or of all of them.
+fn servers(view: &RunView<'_>) -> String {
+    match &view.summary.fleet {
+        Some(fleet) => format!("{} behind {}", fleet.kinds().join(" + "), fleet.router),
+        None => format!("{} × {}", view.summary.tensor_parallel_size, view.summary.gpu),
+    }
+}
+
 pub(super) fn about(view: &RunView<'_>) -> String {
     let summary = view.summary;
     let requests = summary.requests;
     let mut text = format!(
-        "{} on {} × {}: {} requests finished in {} of simulated time.",
+        "{} on {}: {} requests finished in {} of simulated time.",
         summary.model,
-        summary.tensor_parallel_size,
-        summary.gpu,
+        servers(view),
         count(requests.finished),
         seconds(summary.duration_s)
     );
@@ -94,12 +101,16 @@ pub(super) fn section(view: &RunView<'_>) -> Section {
     let scenario = view.scenario();
     let mut rows = vec![
         ("Model", summary.model.clone()),
-        ("GPU", format!("{} × {}", summary.tensor_parallel_size, summary.gpu)),
+        ("GPU", servers(view)),
         ("Workload", workload(view, &scenario)),
         ("Seed", summary.seed.to_string()),
         (
             "KV cache",
-            format!("{} blocks of {} tokens", count(u64::from(info.num_gpu_blocks)), info.block_size_tokens),
+            format!(
+                "{} blocks of {} tokens",
+                count(u64::from(summary.kv_cache.num_gpu_blocks)),
+                info.block_size_tokens
+            ),
         ),
         ("Prefix caching", if info.enable_prefix_caching { "on" } else { "off" }.to_owned()),
         ("kvsim", env!("CARGO_PKG_VERSION").to_owned()),
@@ -181,6 +192,12 @@ pub(super) fn files(view: &RunView<'_>) -> Section {
     ];
     if view.info.kv_events {
         files.push(("kv_events.jsonl", "what a router would have been told"));
+    }
+    if view.info.fleet.is_some() {
+        files.push((
+            "replicas.csv",
+            "a row for each replica: requests, tokens, hits, blocks in use, busy time",
+        ));
     }
     let body = html! {
         p { "Beside this page, in the same folder:" }

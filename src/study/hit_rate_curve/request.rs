@@ -88,6 +88,7 @@ impl CurveRequest {
         scenario: &Scenario,
         progress: &mut dyn Progress,
     ) -> Result<Curve, CurveError> {
+        scenario.check_alone("a curve")?;
         let typed: Vec<u32> = self.block_sizes.iter().map(|size| size.get()).collect();
         let mut shapes = Vec::new();
         for block_size in &typed {

@@ -159,13 +159,13 @@ impl Sweep {
                 let mut report = RunReport::create(folder, info)?;
                 simulation
                     .run(&mut report)
-                    .map(|()| report.finish(&simulation.replica().tier_stats(), simulation.workload_notes()))
+                    .map(|()| report.finish(&simulation.tier_stats(), simulation.workload_notes()))
             }
             None => {
                 let mut figures = RunFigures::new(info);
-                simulation.run(&mut figures).map(|()| {
-                    Ok(figures.finish(&simulation.replica().tier_stats(), simulation.workload_notes()))
-                })
+                simulation
+                    .run(&mut figures)
+                    .map(|()| Ok(figures.finish(&simulation.tier_stats(), simulation.workload_notes())))
             }
         };
         Ok(match summary {
