@@ -38,6 +38,8 @@ pub(super) struct Layers {
     elementwise: Elementwise,
     num_layers: f64,
     hidden_bytes: f64,
+    /// What the ranks add up for a norm over all heads: a square sum each of query and key.
+    norm_bytes: f64,
     vocab_size: u32,
 }
 
@@ -89,6 +91,7 @@ impl Layers {
             elementwise: Elementwise::new(gpu, profile.elementwise(), profile.sampler()),
             num_layers,
             hidden_bytes,
+            norm_bytes: if model.qk_norm_over_all_heads { 8.0 } else { 0.0 },
             vocab_size: model.vocab_size,
         }
     }
@@ -108,12 +111,13 @@ impl Layers {
         }
     }
 
-    /// After attention and after the MLP, and between data-parallel engines.
+    /// After attention and after the MLP, for norms over all heads, and between data-parallel engines.
     fn comms_us(&self, num_tokens: u32) -> f64 {
-        let all_reduce = self
-            .all_reduce
-            .as_ref()
-            .map_or(0.0, |all_reduce| all_reduce.time_us(self.hidden_bytes * f64::from(num_tokens)));
+        let tokens = f64::from(num_tokens);
+        let all_reduce_us = |token_bytes: f64| {
+            let all_reduce = self.all_reduce.as_ref().filter(|_| token_bytes > 0.0);
+            all_reduce.map_or(0.0, |all_reduce| all_reduce.time_us(token_bytes * tokens))
+        };
         let mut num_all_reduces = 2.0 * self.num_layers;
         let mut travel = 0.0;
         if let Some((layers, experts)) = &self.experts {
@@ -122,7 +126,9 @@ impl Layers {
                 num_all_reduces -= layers;
             }
         }
-        num_all_reduces * all_reduce + travel
+        num_all_reduces * all_reduce_us(self.hidden_bytes)
+            + self.num_layers * all_reduce_us(self.norm_bytes)
+            + travel
     }
 
     /// LM head and sampling for `num_sampled` requests.

@@ -67,6 +67,47 @@ pub struct MoeShape {
     pub is_tuned: bool,
 }
 
+/// How the tokens of a step choose the experts of one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertLoads {
+    /// Experts that are chosen at all.
+    pub hit: f64,
+    /// Choices in all.
+    pub rows: f64,
+    /// Blocks that the rows of each expert fill, for each of [`BLOCK_ROWS`].
+    pub blocks: [f64; 4],
+}
+
+/// Rows that a block can have.
+pub const BLOCK_ROWS: [f64; 4] = [16.0, 32.0, 64.0, 128.0];
+
+impl ExpertLoads {
+    /// `rows` choices over `hit` experts, each independent: half a block is padding, less of it where
+    /// most experts have a single row.
+    pub fn independent(rows: f64, hit: f64) -> Self {
+        let hit = hit.min(rows).max(1e-9);
+        let blocks = BLOCK_ROWS.map(|block| {
+            let full = rows / hit / block;
+            hit * (full + 0.5 + 0.5 * (-2.0 * full).exp())
+        });
+        Self { hit, rows, blocks }
+    }
+
+    /// Known rows of each expert.
+    pub fn listed(loads: impl IntoIterator<Item = f64>) -> Self {
+        let mut all = Self { hit: 0.0, rows: 0.0, blocks: [0.0; 4] };
+        for rows in loads {
+            all.hit += f64::from(u8::from(rows > 0.0));
+            all.rows += rows;
+            all.blocks
+                .iter_mut()
+                .zip(BLOCK_ROWS)
+                .for_each(|(blocks, block)| *blocks += (rows / block).ceil());
+        }
+        all
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct MoeLayer {
     law: MoeLaw,
@@ -109,26 +150,23 @@ impl MoeLayer {
     /// Where a token chooses so many of this rank's experts, on average.
     pub fn time_with_choices_us(&self, num_tokens: u32, experts_per_token: f64) -> f64 {
         let missed = (1.0 - experts_per_token / self.num_experts).max(0.0).powf(f64::from(num_tokens));
-        self.rows_us(num_tokens, experts_per_token, self.num_experts * (1.0 - missed))
-    }
-
-    /// For benchmarks that say how many experts their tokens hit.
-    pub fn time_with_hit_us(&self, num_tokens: u32, hit: f64) -> f64 {
-        self.rows_us(num_tokens, self.experts_per_token, hit)
-    }
-
-    fn rows_us(&self, num_tokens: u32, experts_per_token: f64, hit: f64) -> f64 {
-        let law = &self.law;
         let rows = f64::from(num_tokens) * experts_per_token;
-        let hit = hit.min(rows).max(1e-9);
+        let loads = ExpertLoads::independent(rows, self.num_experts * (1.0 - missed));
+        self.time_with_loads_us(num_tokens, &loads)
+    }
+
+    /// For benchmarks that say more of how their tokens choose.
+    pub fn time_with_loads_us(&self, num_tokens: u32, loads: &ExpertLoads) -> f64 {
+        let law = &self.law;
+        let ExpertLoads { hit, rows, blocks } = *loads;
         let by_default = law.block_rows == BlockRows::Default && !self.is_tuned;
-        let block = if by_default {
-            if f64::from(num_tokens) <= self.num_experts { 16.0 } else { 64.0 }
+        let size = if by_default {
+            if f64::from(num_tokens) <= self.num_experts { 0 } else { 2 }
         } else {
-            (rows / hit).clamp(16.0, 128.0).log2().ceil().exp2()
+            // The power of two that an expert's rows fit in.
+            BLOCK_ROWS.iter().position(|&block| rows / hit <= block).unwrap_or(BLOCK_ROWS.len() - 1)
         };
-        let full = rows / hit / block;
-        let blocks = hit * (full + 0.5 + 0.5 * (-2.0 * full).exp());
+        let (block, blocks) = (BLOCK_ROWS[size], blocks[size]);
         let mut gain = 1.0;
         if self.is_tuned {
             gain *= law.tuned_gain;
@@ -208,7 +246,8 @@ mod tests {
     fn few_tokens_read_the_experts_they_hit() {
         assert!((layer(3, BlockRows::Default).time_us(1) - 4.0 * 3.0).abs() < 1e-9);
         assert!((layer(2, BlockRows::Default).time_us(1) - 4.0 * 2.0).abs() < 1e-9);
-        assert!((layer(3, BlockRows::Default).time_with_hit_us(16, 10.0) - 10.0 * 3.0).abs() < 1e-9);
+        let ten = ExpertLoads::independent(64.0, 10.0);
+        assert!((layer(3, BlockRows::Default).time_with_loads_us(16, &ten) - 10.0 * 3.0).abs() < 1e-9);
     }
 
     /// 4096 tokens on 64 experts: 256 rows each, four blocks of 64 and half a block of padding.
