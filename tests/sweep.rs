@@ -9,6 +9,9 @@ use std::time::Duration;
 /// which they finished.
 const RESULTS: [&str; 5] = ["results.csv", "points.csv", "results.json", "sweep.svg", "pareto.svg"];
 
+/// Where kvsim is built with them.
+const PARQUET: [&str; 2] = ["results.parquet", "points.parquet"];
+
 const SCENARIO: &str = "
 name: small
 model: Llama-3.1-8B
@@ -82,7 +85,11 @@ impl Bench {
     }
 
     fn results(&self, folder: &str) -> Vec<Vec<u8>> {
-        RESULTS.iter().map(|name| fs::read(self.path(folder).join(name)).unwrap()).collect()
+        RESULTS
+            .iter()
+            .chain(PARQUET.iter().filter(|_| cfg!(feature = "parquet")))
+            .map(|name| fs::read(self.path(folder).join(name)).unwrap())
+            .collect()
     }
 
     fn journal(&self, folder: &str) -> PathBuf {

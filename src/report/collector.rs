@@ -3,6 +3,7 @@
 use super::blocks_csv::Residencies;
 use super::fleet::FleetSummary;
 use super::inter_token::InterTokenLatencies;
+use super::lifecycle::LifecycleTally;
 use super::log_histogram::LogHistogram;
 use super::percentiles::LatencyMs;
 use super::replica_tally::{ReplicaTally, Standing};
@@ -18,7 +19,7 @@ use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::prefix_cache_stats::PrefixCacheStats;
 use crate::engine::scheduler::SpecDecodingStats;
-use crate::simulation::{RequestRecord, StepRecord, StepSpan};
+use crate::simulation::{ReplicaState, RequestRecord, ServerLoss, StepRecord, StepSpan};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 
@@ -73,14 +74,22 @@ pub(super) struct Collector {
     resets: Resets,
     replicas: Vec<ReplicaTally>,
     standing: Standing,
+    /// If replicas come and go.
+    lifecycle: Option<LifecycleTally>,
 }
 
 impl Collector {
     pub fn new(info: &RunInfo) -> Self {
         let usable_blocks = info.usable_blocks();
+        let num_first = info.fleet.as_ref().and_then(|fleet| fleet.num_first_replicas);
+        let lifecycle = num_first.map(|num_first| LifecycleTally::new(usable_blocks.len(), num_first));
         Self {
             replicas: usable_blocks.iter().map(|_| ReplicaTally::default()).collect(),
-            standing: Standing::default(),
+            standing: Standing {
+                num_ready_replicas: lifecycle.as_ref().map(LifecycleTally::num_ready),
+                ..Standing::default()
+            },
+            lifecycle,
             usable_blocks,
             enable_prefix_caching: info.enable_prefix_caching,
             shortest_hit: info.shortest_hit,
@@ -165,7 +174,10 @@ impl Collector {
                 request.finish_reason == FinishReason::Abort && request.first_token.is_none();
             requests.aborted_before_first_token += u64::from(is_silent_abort);
         }
-        self.replicas[request.replica as usize].on_request(request);
+        // One whose client gave up at the router reached none.
+        if let Some(replica) = self.replicas.get_mut(request.replica as usize) {
+            replica.on_request(request);
+        }
         self.timeseries.on_request(request.finished, is_finished);
         self.admitted += u64::from(request.was_admitted);
         if self.enable_prefix_caching && request.was_admitted && !request.skip_reading_prefix_cache {
@@ -197,6 +209,19 @@ impl Collector {
 
     pub fn on_reuse_gaps(&mut self, gaps_ns: &[u64]) {
         gaps_ns.iter().for_each(|&gap_ns| self.reuse_gaps.add(gap_ns));
+    }
+
+    pub fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
+        if let Some(lifecycle) = &mut self.lifecycle {
+            lifecycle.on_replica_state(replica, at, state);
+            self.standing.num_ready_replicas = Some(lifecycle.num_ready());
+        }
+    }
+
+    pub fn on_failure(&mut self, loss: &ServerLoss) {
+        if let Some(lifecycle) = &mut self.lifecycle {
+            lifecycle.on_failure(loss);
+        }
     }
 
     pub fn on_reset(&mut self, replica: u32, done: bool, num_preempted: u32) {
@@ -348,9 +373,14 @@ impl Collector {
             kv_events,
             resets: self.resets,
             fleet: info.fleet.as_ref().map(|fleet| {
-                let tallies = self.replicas.iter().zip(&fleet.replicas).zip(0..);
-                let replicas = tallies.map(|((tally, info), index)| tally.summary(index, info, duration_s));
-                FleetSummary::new(fleet.router.clone(), replicas.collect())
+                let lifecycle = self.lifecycle.as_ref().map(|tally| tally.summary(self.last_step_at));
+                let (lifecycle, times) = lifecycle.unzip();
+                let tallies = self.replicas.iter().zip(&fleet.replicas).enumerate();
+                let replicas = tallies.map(|(index, (tally, info))| {
+                    let times = times.as_ref().map(|times| &times[index]);
+                    tally.summary(index as u32, info, duration_s, times)
+                });
+                FleetSummary::new(fleet.router.clone(), lifecycle, replicas.collect())
             }),
         }
     }

@@ -9,9 +9,15 @@ mod inter_token;
 pub(crate) mod json;
 pub(crate) mod kv_event_json;
 mod kv_events_jsonl;
+mod lifecycle;
 mod log_histogram;
 pub(crate) mod manifest;
 mod metric_names;
+#[cfg(not(feature = "parquet"))]
+#[path = "no_parquet.rs"]
+mod parquet;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod percentiles;
 pub(crate) mod plots;
 mod replica_tally;
@@ -20,20 +26,24 @@ mod run_figures;
 mod run_page;
 mod run_report;
 mod summary;
+mod table_column;
 mod terminal;
 mod timeseries;
 
 pub use error::ReportError;
 pub use fleet::{FleetInfo, FleetSummary, Imbalance, Spread};
 pub(crate) use folder::Folder;
+pub use lifecycle::LifecycleSummary;
 pub(crate) use manifest::MANIFEST;
 pub use manifest::TraceInfo;
 pub use metric_names::{HEADLINES, metric_names, number_at};
+pub(crate) use parquet::parquet_bytes;
 pub use percentiles::LatencyMs;
 pub use replica_tally::{ReplicaInfo, ReplicaSummary};
 pub use run_figures::RunFigures;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;
+pub(crate) use table_column::{Column, Kind};
 pub use terminal::terminal_table;
 
 #[cfg(test)]

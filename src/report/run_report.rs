@@ -4,19 +4,19 @@ use std::path::Path;
 
 use super::blocks_csv::BlocksCsv;
 use super::collector::Collector;
-use super::fleet::FleetInfo;
+use super::fleet::{self, FleetInfo};
 use super::folder::Folder;
 use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
-use super::requests_csv::RequestsCsv;
+use super::requests_csv::{self, RequestsCsv};
 use super::run_page::{RunView, run_page};
-use super::{ReportError, RunSummary, plots};
+use super::{ReportError, RunSummary, plots, timeseries};
 use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{Observer, RequestRecord, StepRecord, StepSpan};
+use crate::simulation::{Observer, ReplicaState, RequestRecord, ServerLoss, StepRecord, StepSpan};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 
@@ -60,7 +60,7 @@ impl RunInfo {
     }
 }
 
-/// An [`Observer`] that writes `requests.csv` and `blocks.csv` while the simulation runs, and the
+/// An [`Observer`] that writes `requests.csv`, `blocks.csv` and `blocks.parquet` while the simulation runs, and the
 /// rest at its end.
 pub struct RunReport {
     info: RunInfo,
@@ -107,6 +107,8 @@ impl RunReport {
             return Err(error);
         }
         self.requests.finish().map_err(ReportError::write("requests.csv"))?;
+        let columns = requests_csv::columns(self.info.fleet.is_some());
+        self.folder.parquet_beside("requests.csv", &columns)?;
         let residencies = self.blocks.finish().map_err(ReportError::write("blocks.csv"))?;
         let kv_events = self
             .kv_events
@@ -117,12 +119,14 @@ impl RunReport {
         let series = &self.collector.timeseries;
         let csv_path = self.folder.file("timeseries.csv");
         series.write(&csv_path).map_err(|error| ReportError::write(&csv_path)(csv_error(error)))?;
+        self.folder.parquet_beside("timeseries.csv", &timeseries::COLUMNS)?;
         self.folder.write("hit_rate.svg", &plots::hit_rate(&self.info.name, series)?)?;
         let kv_usage = plots::kv_usage(&self.info.name, series, &self.info.usable_blocks())?;
         self.folder.write("kv_usage.svg", &kv_usage)?;
         if let Some(fleet) = &summary.fleet {
             let path = self.folder.file("replicas.csv");
             fleet.write(&path).map_err(|error| ReportError::write(&path)(csv_error(error)))?;
+            self.folder.parquet_beside("replicas.csv", &fleet::COLUMNS)?;
         }
         let view = RunView { info: &self.info, summary: &summary, series: &series.coarser() };
         self.folder.write("report.html", &run_page(&view))?;
@@ -177,6 +181,14 @@ impl Observer for RunReport {
             let written = kv_events.push(replica, at, events, scheduler);
             self.keep_error("kv_events.jsonl", written);
         }
+    }
+
+    fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
+        self.collector.on_replica_state(replica, at, state);
+    }
+
+    fn on_failure(&mut self, loss: &ServerLoss) {
+        self.collector.on_failure(loss);
     }
 
     fn on_reset(&mut self, replica: u32, _at: SimTime, done: bool, num_preempted: u32) {

@@ -180,8 +180,13 @@ impl Scenario {
                 reset_external: action.reset_prefix_cache.reset_external,
             },
         });
+        let actions = actions.chain(self.replica_actions()).collect();
         let router = self.router().build(seed);
-        Ok(Simulation::new(workload, replicas, router, actions.collect()))
+        let simulation = Simulation::new(workload, replicas, router, actions);
+        Ok(match self.lifecycle() {
+            Some(lifecycle) => simulation.with_lifecycle(lifecycle),
+            None => simulation,
+        })
     }
 
     /// Of all kinds.

@@ -9,6 +9,7 @@ use super::cluster_section::PoolSection;
 use super::deserialize::NodeDeserializer;
 use super::engine_section::EngineSection;
 use super::file::{CostSection, ScenarioFile};
+use super::lifecycle::check_lifecycle;
 use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{BlockHashing, ConstantCost, CostModel, HashingLaw, Profile, Roofline};
@@ -95,7 +96,12 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
                 .hint("leave `replicas` out, and give it in each pool"));
         }
         (None, replicas) => {
-            let num_replicas = check_count(typed, "cluster.replicas", replicas.unwrap_or(1))?;
+            let num_replicas = match &cluster.autoscaler {
+                Some(autoscaler) => {
+                    check_count(typed, "cluster.autoscaler.max_replicas", autoscaler.max_replicas)?
+                }
+                None => check_count(typed, "cluster.replicas", replicas.unwrap_or(1))?,
+            };
             vec![Pool { num_replicas, ..own.clone() }]
         }
         (Some(sections), None) => {
@@ -113,6 +119,7 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
             .wrong("cluster.pools", format!("the pools have {sum} replicas"))
             .hint(format!("give at most {MAX_REPLICAS} in all")));
     }
+    check_lifecycle(typed, cluster, sum as u32)?;
     Ok((own, pools))
 }
 

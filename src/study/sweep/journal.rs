@@ -57,7 +57,7 @@ impl Journal {
         }
         if !path.exists() {
             // Appears whole or not at all.
-            write_whole(&path, &json_line(header))?;
+            write_whole(&path, json_line(header).as_bytes())?;
         }
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(SweepError::write(&path))?;
         let (found, rows, good_bytes) = read(&path)?;
@@ -140,12 +140,12 @@ pub(super) fn read(path: &Path) -> Result<(Header, HashMap<RunKey, Row>, u64), S
 }
 
 /// Writes a file that appears whole or not at all.
-pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), SweepError> {
+pub(super) fn write_whole(path: &Path, content: &[u8]) -> Result<(), SweepError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let partial = path.with_file_name(format!(".{name}.partial"));
     let write = || {
         let mut file = File::create(&partial)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&partial, path)?;
         // The name itself; folders cannot be synced everywhere.
