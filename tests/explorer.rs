@@ -9,7 +9,7 @@ use std::process::Command;
 
 use flate2::read::GzDecoder;
 use kvsim::conformance::Case;
-use kvsim::cost::{ConstantCost, CostModel};
+use kvsim::cost::{BlockHashing, ConstantCost, CostModel};
 use kvsim::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
 use kvsim::engine::kv_cache::KvCacheManager;
 use kvsim::engine::scheduler::Scheduler;
@@ -75,8 +75,14 @@ fn the_recording_is_what_vllm_decided() {
     let hasher = RequestBlockHasher::digests(algo, init_none_hash(algo, &seed), config.block_size, 0);
     let scheduler = Scheduler::new(config.clone(), Some(hasher), None).unwrap();
     let cost = CostModel::Constant(ConstantCost { step_ns: 1_000, per_token_ns: 0 });
-    let replica =
-        Replica::new(ReplicaConfig { scheduler, cost, transfers: None, puller: None, drafts: None });
+    let replica = Replica::new(ReplicaConfig {
+        scheduler,
+        cost,
+        transfers: None,
+        puller: None,
+        drafts: None,
+        hashing: BlockHashing::FREE,
+    });
     let workload = Box::new(Listed(arrivals.collect()));
     let mut simulation =
         Simulation::new(workload, vec![replica], Box::new(RoundRobin::default()), Vec::new());

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::router::RoundRobin;
 use super::tests::{Listed, Seen, config};
 use super::*;
-use crate::cost::{ConstantCost, CostModel};
+use crate::cost::{BlockHashing, ConstantCost, CostModel};
 use crate::engine::config::KvLoadFailurePolicy;
 use crate::engine::connector::{PullConnector, PullGroup};
 use crate::engine::hash::RequestBlockHasher;
@@ -27,7 +27,14 @@ fn run(workload: Box<dyn Workload>, roles: &[Role], async_scheduling: bool) -> (
         let hasher = RequestBlockHasher::identity(16, 0);
         let scheduler = Scheduler::new(config, Some(hasher), Some(Box::new(connector))).unwrap();
         let cost = CostModel::Constant(ConstantCost { step_ns: 1_000, per_token_ns: 10 });
-        Replica::new(ReplicaConfig { scheduler, cost, transfers: None, puller: Some(puller), drafts: None })
+        Replica::new(ReplicaConfig {
+            scheduler,
+            cost,
+            transfers: None,
+            puller: Some(puller),
+            drafts: None,
+            hashing: BlockHashing::FREE,
+        })
     };
     let replicas = (0..roles.len()).map(replica).collect();
     let disaggregation = Disaggregation::new(roles.to_vec(), Box::new(RoundRobin::default()), links);

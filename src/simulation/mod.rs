@@ -9,6 +9,7 @@ mod kv_usage;
 mod lifecycle;
 mod observer;
 mod output_steps;
+mod pipeline;
 mod pull;
 mod replica;
 pub mod router;
@@ -22,6 +23,8 @@ mod abort_tests;
 mod disaggregation_tests;
 #[cfg(test)]
 mod fleet_tests;
+#[cfg(test)]
+mod host_tests;
 #[cfg(test)]
 mod tests;
 
