@@ -5,6 +5,7 @@ mod compare;
 mod conform;
 mod curve;
 mod exit;
+mod plan;
 mod progress;
 mod run;
 mod size;
@@ -29,6 +30,7 @@ enum Command {
     Run(run::RunArguments),
     Size(size::SizeArguments),
     Sweep(sweep::SweepArguments),
+    Plan(plan::PlanArguments),
     Curve(curve::CurveArguments),
     Compare(compare::CompareArguments),
     Conform(conform::ConformArguments),
@@ -52,6 +54,7 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Size(arguments) => size::size(&arguments),
         Command::Sweep(arguments) => sweep::sweep(&arguments),
+        Command::Plan(arguments) => plan::plan(&arguments),
         Command::Curve(arguments) => curve::curve(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Conform(arguments) => conform::conform(&arguments),

@@ -7,6 +7,7 @@
 
 pub mod attention;
 pub mod collective;
+pub mod bounds;
 mod complete_profile;
 pub mod decode_attention;
 pub mod elementwise;

@@ -26,6 +26,7 @@ pub(crate) use manifest::MANIFEST;
 pub use manifest::TraceInfo;
 pub use metric_names::{HEADLINES, metric_names, number_at};
 pub use percentiles::LatencyMs;
+pub(crate) use requests_csv::tpot_ns;
 pub use run_figures::RunFigures;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;

@@ -154,14 +154,31 @@ impl Scenario {
     /// # Errors
     /// As [`Self::build`].
     pub fn build_sharing(&self, traces: &SharedTraces) -> Result<Simulation, ScenarioError> {
-        let cost = match &self.file.cost {
+        self.build_with(self.workload_sharing(traces)?, self.cost())
+    }
+
+    /// How long steps take.
+    pub fn cost(&self) -> CostModel {
+        match &self.file.cost {
             Some(CostSection::Constant(constant)) => CostModel::Constant(ConstantCost {
                 step_ns: constant.step_ns,
                 per_token_ns: constant.per_token_ns,
             }),
             Some(CostSection::Profile(_)) | None => self.cost_with(self.profile.clone()),
-        };
-        self.build_with(self.workload_sharing(traces)?, cost)
+        }
+    }
+
+    /// The same server with sessions and requests that start at `load` times their rate.
+    ///
+    /// # Errors
+    /// The workload has no rate that could change.
+    pub fn scaled(&self, load: f64) -> Result<Self, ScenarioError> {
+        let mut scaled = self.clone();
+        scaled.file.workload.scale_load(load).map_err(|ConfigError { field, found, expected }| {
+            let path = format!("workload.{}.{field}", self.file.workload.kind());
+            self.typed.wrong(&path, format!("`{field}` is {found}")).hint(format!("give {expected}"))
+        })?;
+        Ok(scaled)
     }
 
     /// The cost of the scenario's model with a profile of its GPU.
@@ -279,7 +296,7 @@ impl Scenario {
         built.map(|_| ()).map_err(|error| self.unbuilt(&section, error))
     }
 
-    fn workload_sharing(&self, traces: &SharedTraces) -> Result<Box<dyn Workload>, ScenarioError> {
+    pub(crate) fn workload_sharing(&self, traces: &SharedTraces) -> Result<Box<dyn Workload>, ScenarioError> {
         let workload = &self.file.workload;
         if let WorkloadConfig::Trace(config) = workload {
             return Ok(Box::new(self.trace(config, traces)?));

@@ -9,7 +9,7 @@
 mod axes;
 mod error;
 mod file;
-mod journal;
+mod header;
 mod labels;
 mod load;
 mod merge;
@@ -23,6 +23,10 @@ mod table;
 mod values;
 
 pub(in crate::study) use axes::{Axis, tick};
+pub(in crate::study) use file::{Field, check_apart, check_name, fields_of};
+pub(in crate::study) use labels::{labels, value};
+pub(in crate::study) use plot::chart;
+pub(in crate::study) use points::{Point, grid, listed};
 pub use error::SweepError;
 pub use file::Pareto;
 pub use load::{Overrides, Sweep};

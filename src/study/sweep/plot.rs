@@ -190,9 +190,9 @@ fn panel_of<'a>(
     Ok(())
 }
 
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, RangedCoordf64>>;
+pub(in crate::study) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, RangedCoordf64>>;
 
-fn chart<'a, 'b>(
+pub(in crate::study) fn chart<'a, 'b>(
     area: &'a Area<'b>,
     title: &str,
     x_name: &str,

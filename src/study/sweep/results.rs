@@ -7,10 +7,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::SweepError;
-use super::journal::{RunKey, write_whole};
+use super::header::RunKey;
 use super::pareto::front;
 use super::plan::{Plan, PlannedPoint, Row};
 use super::plot;
+use crate::study::journal::write_whole;
 use crate::study::statistics::Estimate;
 
 /// Files that a finished sweep may have written.
