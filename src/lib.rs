@@ -3,7 +3,7 @@
 //! ```text
 //! scenario (YAML) --> workload --> arrivals --+
 //!                                             v
-//!            +------ simulation: clock, event queue ------+
+//!            +-- simulation: clock, event queue, router --+
 //!            |  replica = engine (decides) + cost (time)  |
 //!            +----------------------+---------------------+
 //!                                   v
@@ -35,6 +35,10 @@ pub mod reuse;
 pub mod trace_tools;
 
 pub mod simulation;
+
+pub mod chart;
+
+pub mod page;
 
 pub mod report;
 

@@ -113,7 +113,7 @@ fn a_built_in_profile_can_be_fitted_again() {
     timings.keep_one_source();
     timings.keep_gpu(Gpu::find("RTX-4090").unwrap());
     let origin = Origin { source: None, date: "2026-11-30".to_owned(), driver: "not recorded".to_owned() };
-    let profiles = fit_profiles(&timings, &origin);
+    let profiles = fit_profiles(&timings, &origin, &|_| {});
     let [again] = &profiles[..] else { panic!("{} GPUs", profiles.len()) };
     let built_in = profile("RTX-4090");
     assert_eq!((&again.source, &again.date), (&built_in.source, &built_in.date));

@@ -94,6 +94,12 @@ fn lines(path: &Path) -> usize {
     fs::read(path).map_or(0, |text| text.iter().filter(|&&byte| byte == b'\n').count())
 }
 
+/// Without those that only slow machines see.
+fn events(stdout: &str) -> Vec<serde_json::Value> {
+    let events = stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    events.filter(|event| event["event"] != "progress").collect()
+}
+
 const RUN: [&str; 3] = ["sweep", "sweep.yaml", "--quiet"];
 
 fn run<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -135,13 +141,17 @@ fn a_killed_sweep_goes_on_and_loses_nothing() {
     fs::write(&journal, &text).unwrap();
     let output = bench.output(&["sweep", "sweep.yaml", "--out", "killed", "--json"]);
     assert!(output.status.success());
-    let note = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(note, format!("small: {done} of 40 runs are there already\n"));
-    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 40 - done);
+    assert_eq!(output.stderr, b"");
+    let told = events(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(told[1]["message"], format!("small: {done} of 40 runs are there already"));
+    assert_eq!(told.iter().filter(|event| event["event"] == "row").count(), 40 - done);
     assert!(bench.results("killed") == bench.results("whole"));
     assert_eq!(lines(&journal), 41);
     // A finished sweep has nothing left to run.
-    assert_eq!(bench.run(&["sweep", "sweep.yaml", "--out", "killed", "--json"]), "");
+    let again = events(&bench.run(&["sweep", "sweep.yaml", "--out", "killed", "--json"]));
+    let names: Vec<&str> = again.iter().filter_map(|event| event["event"].as_str()).collect();
+    assert_eq!(names, ["started", "note", "written", "finished"]);
+    assert_eq!(again[3]["summary"]["points"].as_array().unwrap().len(), 20);
     assert!(bench.results("killed") == bench.results("whole"));
 }
 
@@ -266,7 +276,7 @@ fn two_points_are_compared_in_pairs_and_two_runs_are_not() {
     );
     bench.run(&run(&["--out", "out"]));
     let comparison = bench.run(&["compare", "out:0", "out:2", "--json"]);
-    let comparison: serde_json::Value = serde_json::from_str(&comparison).unwrap();
+    let comparison = &events(&comparison)[1]["summary"];
     assert_eq!(comparison["method"], "paired");
     assert_eq!(
         comparison["settings"],

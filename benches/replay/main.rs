@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use kvsim::report::{RunInfo, RunReport};
+use kvsim::report::RunReport;
 use kvsim::scenario::{Scenario, Source, Template};
 use kvsim::study::hit_rate_curve::{CacheSize, CurveRequest, Progress};
 use kvsim::trace_tools::AnswerTimes;
@@ -44,7 +44,7 @@ fn source(trace: &Path, overrides: Vec<String>) -> Source {
 struct Silent;
 
 impl Progress for Silent {
-    fn request(&mut self) {}
+    fn request(&mut self, _share: Option<f64>) {}
     fn simulations(&mut self, _all: usize) {}
     fn simulation(&mut self) {}
 }
@@ -70,22 +70,7 @@ fn run(trace: &Path, async_scheduling: bool, out: &Path) {
     let overrides = vec![format!("engine.async_scheduling={async_scheduling}")];
     let scenario = Scenario::load(source(trace, overrides)).expect("the scenario is good");
     let mut simulation = scenario.build().expect("the trace can be opened");
-    let info = RunInfo {
-        name: scenario.file.name.clone(),
-        seed: scenario.seed(),
-        scenario: scenario.resolved(),
-        trace: None,
-        model: scenario.model.name.clone(),
-        gpu: scenario.gpu.name.to_owned(),
-        tensor_parallel_size: 1,
-        num_gpu_blocks: scenario.engine.num_gpu_blocks,
-        block_size_tokens: scenario.engine.block_size,
-        enable_prefix_caching: true,
-        num_kv_cache_groups: scenario.engine.kv_cache_groups.len(),
-        shortest_hit: simulation.replica().scheduler().kv_cache_manager().shortest_hit(),
-        kv_events: false,
-        tenants: Vec::new(),
-    };
+    let info = scenario.run_info(&simulation, None);
     let mut report = RunReport::create(out, info).expect("the report can be written");
     simulation.run(&mut report).expect("the trace is good");
     black_box(report.finish(&[], simulation.workload_notes()).expect("the report can be written"));

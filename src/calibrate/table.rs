@@ -79,6 +79,16 @@ impl Timings {
         gpus
     }
 
+    /// Rows of all operations.
+    pub fn num_rows(&self) -> usize {
+        let mut rows = 0;
+        macro_rules! count {
+            ($($list:ident),*) => { $( rows += self.$list.len(); )* };
+        }
+        for_all_operations!(count);
+        rows
+    }
+
     /// Who measured the rows of a GPU.
     pub fn sources(&self, gpu: &str) -> BTreeSet<&str> {
         let mut sources = BTreeSet::new();

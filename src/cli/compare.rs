@@ -1,12 +1,11 @@
 //! `kvsim compare`: two runs, or two points of sweeps, side by side.
 
 use std::error::Error;
-use std::io::{self, Write};
 
 use clap::Args;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::exit;
+use super::console::{Console, Finished};
 use crate::study::compare::{Comparison, Method, Metric, Subject, Which, compare};
 use crate::study::format::{interval, number, signed};
 
@@ -23,9 +22,6 @@ pub(super) struct CompareArguments {
     /// Of the intervals, where there are replications
     #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = share)]
     confidence: f64,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -35,30 +31,25 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(super) fn run(arguments: &CompareArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn run(arguments: &CompareArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let (a, b) = (Subject::read(&arguments.a)?, Subject::read(&arguments.b)?);
     let which = if arguments.all { Which::All } else { Which::Headlines };
     let comparison = compare(&a, &b, which, arguments.confidence);
-    let mut out = io::stdout().lock();
-    if arguments.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&comparison)?)?;
-    } else {
-        writeln!(out, "A: {}\nB: {}\n", a.name, b.name)?;
-        print(&mut out, &comparison, arguments.confidence)?;
-    }
-    Ok(exit::OK)
+    console.say(format_args!("A: {}\nB: {}\n", a.name, b.name))?;
+    console.say(text(&comparison, arguments.confidence))?;
+    Ok(Finished::new(&comparison))
 }
 
-fn print(out: &mut impl Write, comparison: &Comparison, confidence: f64) -> io::Result<()> {
-    if comparison.settings.is_empty() {
-        writeln!(out, "the scenarios are the same\n")?;
+fn text(comparison: &Comparison, confidence: f64) -> String {
+    let settings = if comparison.settings.is_empty() {
+        "the scenarios are the same".to_owned()
     } else {
         let text = |value: &Option<serde_json::Value>| {
             value.as_ref().map_or_else(|| "not given".to_owned(), ToString::to_string)
         };
         let rows = comparison.settings.iter().map(|it| [it.field.clone(), text(&it.a), text(&it.b)]);
-        writeln!(out, "{}\n", table(["setting", "A", "B"], rows))?;
-    }
+        table(["setting", "A", "B"], rows)
+    };
     let rows = comparison.metrics.iter().map(|metric| {
         let Metric { name, a, b, difference } = metric;
         let relative =
@@ -73,16 +64,17 @@ fn print(out: &mut impl Write, comparison: &Comparison, confidence: f64) -> io::
             mark.to_owned(),
         ]
     });
-    writeln!(out, "{}\n", table(["", "A", "B", "B - A", "", ""], rows))?;
+    let metrics = table(["", "A", "B", "B - A", "", ""], rows);
     let intervals = format!("± is the {} % interval; * leaves out 0", 100.0 * confidence);
-    match comparison.method {
-        Method::SingleRuns => writeln!(
-            out,
+    let method = match comparison.method {
+        Method::SingleRuns => {
             "One run on a side: no interval. Replications in a sweep tell whether a difference is more than chance."
-        ),
-        Method::Paired => writeln!(out, "{intervals}. Differences are between runs with the same seed."),
-        Method::Independent => writeln!(out, "{intervals}. The seeds of A and B differ (Welch's interval)."),
-    }
+                .to_owned()
+        }
+        Method::Paired => format!("{intervals}. Differences are between runs with the same seed."),
+        Method::Independent => format!("{intervals}. The seeds of A and B differ (Welch's interval)."),
+    };
+    format!("{settings}\n\n{metrics}\n\n{method}")
 }
 
 /// Numbers to the right.

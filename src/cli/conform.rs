@@ -2,14 +2,19 @@
 
 use std::error::Error;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use flate2::read::MultiGzDecoder;
 use rayon::prelude::*;
+use serde_json::{Value, json};
 
+use super::console::{Console, Finished};
+use super::diagnostic::InFile;
 use super::exit;
+use super::progress::Unit;
 use crate::conformance::{Case, first_difference, run_case};
 use crate::text_file::decode_text;
 
@@ -24,33 +29,38 @@ pub(super) struct ConformArguments {
     expect: Option<PathBuf>,
 }
 
-pub(super) fn conform(arguments: &ConformArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn conform(arguments: &ConformArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let path = &arguments.case;
     if path.is_dir() {
         if arguments.expect.is_some() {
             return Err("--expect goes with one case; a folder has its logs beside its cases".into());
         }
-        return conform_folder(path);
+        return conform_folder(path, console);
     }
     let log = log_of(path)?;
-    let mut out = io::stdout().lock();
+    let lines = log.lines().count();
     let Some(expected_path) = &arguments.expect else {
-        out.write_all(log.as_bytes())?;
-        return Ok(exit::OK);
+        console.product(&log)?;
+        if console.tells_events() {
+            log.lines().try_for_each(|line| console.row(serde_json::from_str::<Value>(line)?))?;
+        }
+        return Ok(Finished::new(json!({"lines": lines})));
     };
-    match first_difference(&log, &read_text(expected_path)?) {
+    let difference = first_difference(&log, &read_text(expected_path)?).map(|it| it.to_string());
+    let summary = json!({"lines": lines, "is_equal": difference.is_none(), "difference": difference});
+    match difference {
         None => {
-            writeln!(out, "{} lines, all equal", log.lines().count())?;
-            Ok(exit::OK)
+            console.say(format_args!("{lines} lines, all equal"))?;
+            Ok(Finished::new(summary))
         }
         Some(difference) => {
-            writeln!(out, "{difference}")?;
-            Ok(exit::DIFFERENT)
+            console.say(difference)?;
+            Ok(Finished::new(summary).with_code(exit::DIFFERENT))
         }
     }
 }
 
-fn conform_folder(folder: &Path) -> Result<u8, Box<dyn Error>> {
+fn conform_folder(folder: &Path, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let mut cases: Vec<PathBuf> = fs::read_dir(folder)
         .map_err(|error| format!("cannot read the folder {}: {error}", folder.display()))?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
@@ -60,20 +70,27 @@ fn conform_folder(folder: &Path) -> Result<u8, Box<dyn Error>> {
     if cases.is_empty() {
         return Err(format!("{} holds no NAME.case.json", folder.display()).into());
     }
-    let outcomes: Vec<Result<Option<String>, String>> = cases.par_iter().map(|path| compare(path)).collect();
-    let mut out = io::stdout().lock();
+    let bar = Mutex::new(console.bar("conform", Unit::Cases, Some(cases.len())));
+    let compare = |path: &PathBuf| {
+        let outcome = compare(path);
+        bar.lock().unwrap_or_else(PoisonError::into_inner).add(1);
+        outcome
+    };
+    let outcomes: Vec<Result<Option<String>, String>> = cases.par_iter().map(compare).collect();
+    drop(bar);
     let mut failed = 0;
     for (path, outcome) in cases.iter().zip(outcomes) {
-        let problem = match outcome {
-            Ok(None) => continue,
-            Ok(Some(difference)) => difference,
-            Err(error) => error,
-        };
-        failed += 1;
-        writeln!(out, "{}: {problem}", path.display())?;
+        let problem = outcome.unwrap_or_else(Some);
+        console.row(json!({"case": path, "is_equal": problem.is_none(), "problem": problem}))?;
+        if let Some(problem) = problem {
+            failed += 1;
+            console.say(format_args!("{}: {problem}", path.display()))?;
+        }
     }
-    writeln!(out, "{} passed, {failed} failed", cases.len() - failed)?;
-    Ok(if failed == 0 { exit::OK } else { exit::DIFFERENT })
+    let passed = cases.len() - failed;
+    console.say(format_args!("{passed} passed, {failed} failed"))?;
+    let code = if failed == 0 { exit::OK } else { exit::DIFFERENT };
+    Ok(Finished::new(json!({"passed": passed, "failed": failed})).with_code(code))
 }
 
 /// The first difference of a case from the log beside it.
@@ -95,13 +112,14 @@ fn case_stem(path: &Path) -> Option<String> {
 }
 
 fn log_of(path: &Path) -> Result<String, Box<dyn Error>> {
-    let case = Case::parse(&read_text(path)?).map_err(|error| format!("{}: {error}", path.display()))?;
-    run_case(&case).map_err(|error| format!("{}: {error}", path.display()).into())
+    let case = Case::parse(&read_text(path)?).map_err(|error| InFile::new(path, error))?;
+    Ok(run_case(&case).map_err(|error| InFile::new(path, error))?)
 }
 
 /// Reads a file, plain or gzip.
 fn read_text(path: &Path) -> Result<String, Box<dyn Error>> {
-    let cannot = |error: io::Error| format!("cannot read {}: {error}", path.display());
+    let cannot =
+        |error: io::Error| InFile::with_text(path, format!("cannot read {}: {error}", path.display()), error);
     let bytes = fs::read(path).map_err(cannot)?;
     let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
         let mut plain = Vec::new();

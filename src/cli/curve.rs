@@ -1,15 +1,13 @@
 //! `kvsim curve`: hit rate over the size of the cache.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use indicatif::ProgressBar;
 
-use super::exit;
-use super::progress::{requests_spinner, runs_bar};
+use super::console::{Console, Finished};
+use super::progress::{Bar, Unit};
 use super::trace::input::number_within;
 use crate::report::TraceInfo;
 use crate::scenario::{Source, Template};
@@ -66,12 +64,6 @@ pub(super) struct CurveArguments {
     /// Simulations at a time [default: one for each processor]
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
     threads: usize,
-    /// Print the curve as JSON, and no table
-    #[arg(long)]
-    json: bool,
-    /// Print nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
 }
 
 fn parse_ms(text: &str) -> Result<f64, String> {
@@ -96,7 +88,7 @@ fn parse_simulate(text: &str) -> Result<Simulate, String> {
     text.split(',').map(str::parse).collect::<Result<_, _>>().map(Simulate::Sizes)
 }
 
-pub(super) fn curve(arguments: &CurveArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn curve(arguments: &CurveArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let path = &arguments.scenario;
     let template = Template::read(Source {
         path: path.clone(),
@@ -125,53 +117,38 @@ pub(super) fn curve(arguments: &CurveArguments) -> Result<u8, Box<dyn Error>> {
         host_gib: arguments.host_gib,
         threads: arguments.threads,
     };
-    let name = scenario.file.name.clone();
-    let mut watch = Watch { bar: requests_spinner(&name, arguments.quiet), quiet: arguments.quiet, name };
-    let curve = request.run(&template, &scenario, &mut watch);
-    watch.finish();
-    let curve = curve?;
+    let name = &scenario.file.name;
+    let mut watch = Watch { bar: console.bar(name, Unit::Requests, None), console, name, requests: 0 };
+    let curve = request.run(&template, &scenario, &mut watch)?;
+    drop(watch);
     let trace = scenario.trace_path()?.as_deref().map(TraceInfo::of).transpose()?;
     let default = || Path::new("reports").join(format!("{}-curve", curve.name));
     let target = arguments.out.clone().unwrap_or_else(default);
     curve.write(&target, &request, &scenario, trace.as_ref())?;
-    if arguments.json {
-        write!(io::stdout().lock(), "{}", curve.json())?;
-    } else if !arguments.quiet {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", terminal_table(&curve))?;
-        writeln!(out, "curve: {}", target.display())?;
-    }
-    Ok(exit::OK)
+    console.say(terminal_table(&curve))?;
+    console.written("curve", &target)?;
+    Ok(Finished::new(&curve))
 }
 
-/// A bar on a terminal: of requests, then of simulations.
-struct Watch {
-    name: String,
-    quiet: bool,
-    bar: Option<ProgressBar>,
+/// A bar of requests, then of simulations.
+struct Watch<'a> {
+    console: &'a Console,
+    name: &'a str,
+    bar: Bar<'a>,
+    requests: u64,
 }
 
-impl Watch {
-    fn finish(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-impl Progress for Watch {
-    fn request(&mut self) {
-        self.simulation();
+impl Progress for Watch<'_> {
+    fn request(&mut self, share: Option<f64>) {
+        self.requests += 1;
+        self.bar.set(self.requests as f64, share);
     }
 
     fn simulations(&mut self, all: usize) {
-        self.finish();
-        self.bar = runs_bar(&self.name, 0, all, self.quiet);
+        self.bar = self.console.bar(self.name, Unit::Runs, Some(all));
     }
 
     fn simulation(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
-        }
+        self.bar.add(1);
     }
 }

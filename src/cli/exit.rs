@@ -9,7 +9,6 @@ pub(super) const OK: u8 = 0;
 pub(super) const DIFFERENT: u8 = 1;
 /// What was typed, or a file that was named, cannot be used; nothing was written.
 pub(super) const BAD_INPUT: u8 = 2;
-
 /// There is no GPU to measure.
 pub(super) const NO_GPU: u8 = 3;
 

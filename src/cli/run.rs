@@ -1,13 +1,13 @@
 //! `kvsim run`: simulates a scenario and writes its report.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::exit;
-use super::progress::Progress;
+use super::console::{Console, Finished};
+use super::diagnostic::InFile;
+use super::progress::Unit;
 use crate::report::{RunReport, TraceInfo, terminal_table};
 use crate::scenario::{Scenario, Source};
 use crate::text_file::read_text;
@@ -32,12 +32,12 @@ pub(super) struct RunArguments {
     /// The report's folder [default: reports/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
 }
 
-pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
+/// An event takes less than a microsecond, and the bar looks at the clock.
+const EVENTS_BETWEEN_LOOKS: u32 = 1_000;
+
+pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let path = &arguments.scenario;
     let text = read_text(path)?;
     let scenario = Scenario::load(Source {
@@ -53,23 +53,32 @@ pub(super) fn run(arguments: &RunArguments) -> Result<u8, Box<dyn Error>> {
     let target = arguments.out.clone().unwrap_or_else(|| Path::new("reports").join(&scenario.file.name));
     let trace = trace_path.as_deref().map(TraceInfo::of).transpose()?;
     let mut report = RunReport::create(&target, scenario.run_info(&simulation, trace))?;
-    let mut progress = Progress::new(&scenario.file.name, arguments.quiet);
+    let mut bar = console.bar(&scenario.file.name, Unit::SimulatedSeconds, None);
+    let mut events = 0;
     loop {
         match simulation.step(&mut report) {
-            Ok(true) => progress.event(&simulation),
+            Ok(true) => {
+                events += 1;
+                if events == EVENTS_BETWEEN_LOOKS {
+                    events = 0;
+                    bar.set(simulation.now().as_secs_f64(), simulation.progress());
+                }
+            }
             Ok(false) => break,
             Err(error) => {
-                progress.finish();
-                return Err(error.in_trace(trace_path.as_deref().map(Path::display)).into());
+                return Err(match &trace_path {
+                    Some(path) => {
+                        let text = error.in_trace(Some(path.display()));
+                        InFile::with_text(path, text, error).into()
+                    }
+                    None => error.into(),
+                });
             }
         }
     }
-    progress.finish();
-    let summary = report.finish(&simulation.replica().tier_stats(), simulation.workload_notes())?;
-    if !arguments.quiet {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", terminal_table(&summary))?;
-        writeln!(out, "report: {}", target.display())?;
-    }
-    Ok(exit::OK)
+    drop(bar);
+    let summary = report.finish(&simulation.tier_stats(), simulation.workload_notes())?;
+    console.say(terminal_table(&summary))?;
+    console.written("report", &target)?;
+    Ok(Finished::new(&summary))
 }

@@ -1,7 +1,7 @@
 //! `kvsim size`: how much KV cache a server of a model on some GPUs has.
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::fmt::{self, Write};
 use std::path::Path;
 
 use clap::Args;
@@ -9,9 +9,9 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::exit;
+use super::console::{Console, Finished};
 use crate::catalog::{Dtype, Gpu, Model, SizingError};
 use crate::scenario::{EngineSection, ServerSize, find_model, suggest};
 
@@ -53,9 +53,6 @@ pub(super) struct SizeArguments {
     /// No CUDA graphs, which take memory
     #[arg(long)]
     enforce_eager: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 fn dtype(text: &str) -> Result<Dtype, String> {
@@ -64,7 +61,7 @@ fn dtype(text: &str) -> Result<Dtype, String> {
         .map_err(|_| "give bf16, fp8, int8, int4, mxfp4, nvfp4 or fp32".to_owned())
 }
 
-pub(super) fn size(arguments: &SizeArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn size(arguments: &SizeArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let model = find_model(&arguments.model, Path::new(""))?;
     let gpu = Gpu::find(&arguments.gpu).map_err(|error| {
         format!("unknown GPU `{}`\n  help: {}", error.name, suggest(&error.name, &error.known))
@@ -82,16 +79,13 @@ pub(super) fn size(arguments: &SizeArguments) -> Result<u8, Box<dyn Error>> {
     let at = |tensor_parallel_size| {
         ServerSize::new(&model, gpu, &EngineSection { tensor_parallel_size, ..section.clone() })
     };
-    let mut out = io::stdout().lock();
+    let mut text = String::new();
     if let Some(tp) = arguments.tensor_parallel_size {
         let size = at(tp).map_err(|error| in_gib(&error, &section, &model))?;
-        if arguments.json {
-            writeln!(out, "{}", json_text(&model, gpu, &[(tp, Ok(size.clone()))], &section)?)?;
-        } else {
-            print_one(&mut out, &model, gpu, &size)?;
-        }
+        print_one(&mut text, &model, gpu, &size)?;
+        console.say(text.trim_end())?;
         return match size.starts() {
-            true => Ok(exit::OK),
+            true => Ok(Finished::new(to_json(&model, gpu, &[(tp, Ok(size))], &section)?)),
             false => Err(does_not_start(&size).into()),
         };
     }
@@ -102,12 +96,9 @@ pub(super) fn size(arguments: &SizeArguments) -> Result<u8, Box<dyn Error>> {
     {
         return Err(in_gib(error, &section, &model).into());
     }
-    if arguments.json {
-        writeln!(out, "{}", json_text(&model, gpu, &sizes, &section)?)?;
-    } else {
-        print_side_by_side(&mut out, &model, gpu, &sizes)?;
-    }
-    Ok(exit::OK)
+    print_side_by_side(&mut text, &model, gpu, &sizes)?;
+    console.say(text.trim_end())?;
+    Ok(Finished::new(to_json(&model, gpu, &sizes, &section)?))
 }
 
 impl SizeArguments {
@@ -174,12 +165,12 @@ fn does_not_start(size: &ServerSize) -> String {
     )
 }
 
-fn json_text(
+fn to_json(
     model: &Model,
     gpu: &Gpu,
     sizes: &[(u32, Result<ServerSize, SizingError>)],
     section: &EngineSection,
-) -> Result<String, serde_json::Error> {
+) -> Result<Value, serde_json::Error> {
     let sizes = sizes
         .iter()
         .map(|(tp, size)| match size {
@@ -191,11 +182,11 @@ fn json_text(
             Err(error) => Ok(json!({"tensor_parallel_size": tp, "error": in_gib(error, section, model)})),
         })
         .collect::<Result<Vec<_>, serde_json::Error>>()?;
-    serde_json::to_string_pretty(&json!({"model": model.name, "gpu": gpu.name, "sizes": sizes}))
+    Ok(json!({"model": model.name, "gpu": gpu.name, "sizes": sizes}))
 }
 
 /// In the words of vLLM's log.
-fn print_one(out: &mut impl Write, model: &Model, gpu: &Gpu, size: &ServerSize) -> io::Result<()> {
+fn print_one(out: &mut String, model: &Model, gpu: &Gpu, size: &ServerSize) -> fmt::Result {
     let memory = &size.memory;
     let gib = |bytes: u64| bytes as f64 / GIB;
     let ranks = size.tensor_parallel_size;
@@ -236,11 +227,11 @@ fn print_one(out: &mut impl Write, model: &Model, gpu: &Gpu, size: &ServerSize) 
 }
 
 fn print_side_by_side(
-    out: &mut impl Write,
+    out: &mut String,
     model: &Model,
     gpu: &Gpu,
     sizes: &[(u32, Result<ServerSize, SizingError>)],
-) -> io::Result<()> {
+) -> fmt::Result {
     let max_model_len =
         sizes.iter().find_map(|(_, size)| size.as_ref().ok()).map_or(0, |it| it.max_model_len);
     let gib = |bytes: u64| format!("{:.2}", bytes as f64 / GIB);

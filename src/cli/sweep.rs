@@ -1,14 +1,14 @@
 //! `kvsim sweep`: runs a scenario at many points, and joins the parts of several machines.
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use indicatif::ProgressBar;
+use serde_json::json;
 
-use super::exit;
-use super::progress::runs_bar;
+use super::console::{Console, Finished};
+use super::progress::{Bar, Unit};
 use crate::study::sweep::{Overrides, Progress, Row, RunOptions, Shard, Sweep, merge, terminal_table};
 
 /// Run a scenario at many points, several at a time; a killed sweep goes on where it was
@@ -44,12 +44,6 @@ pub(super) struct SweepArguments {
     /// Simulations at a time [default: one for each processor]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Print each finished run as a line of JSON, and no table
-    #[arg(long)]
-    json: bool,
-    /// Print nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -69,21 +63,17 @@ struct MergeArguments {
     /// Replace the sweep that is there
     #[arg(long)]
     restart: bool,
-    /// Print nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
 }
 
-pub(super) fn sweep(arguments: &SweepArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn sweep(arguments: &SweepArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     match (&arguments.command, &arguments.sweep) {
-        (Some(SweepCommand::Merge(arguments)), _) => merge_parts(arguments),
-        (None, Some(path)) => run(arguments, path),
-        // clap has asked for one of them.
-        (None, None) => Ok(exit::BAD_INPUT),
+        (Some(SweepCommand::Merge(arguments)), _) => merge_parts(arguments, console),
+        (None, Some(path)) => run(arguments, path, console),
+        (None, None) => Err("there is no sweep; give its YAML file".into()),
     }
 }
 
-fn run(arguments: &SweepArguments, path: &Path) -> Result<u8, Box<dyn Error>> {
+fn run(arguments: &SweepArguments, path: &Path, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let overrides = Overrides {
         set: arguments.overrides.clone(),
         trace: arguments.trace.clone(),
@@ -99,32 +89,21 @@ fn run(arguments: &SweepArguments, path: &Path) -> Result<u8, Box<dyn Error>> {
         reports: arguments.reports,
         threads: arguments.threads.unwrap_or(0),
     };
-    let name = sweep.plan.name.clone();
-    let mut watch = Watch { name, quiet: arguments.quiet, json: arguments.json, bar: None, failed: 0 };
-    let results = sweep.run(&options, &mut watch);
-    watch.finish();
-    let results = results?;
-    if arguments.quiet || arguments.json {
-        return Ok(exit::OK);
-    }
-    let mut out = io::stdout().lock();
-    match results {
-        Some(results) => {
-            writeln!(out, "{}", terminal_table(&results))?;
-            writeln!(out, "results: {}", folder.display())?;
-        }
-        None => writeln!(
-            out,
-            "shard {shard} is complete: {}\nwhen all are: kvsim sweep merge --out {} {}",
-            folder.display(),
-            default_folder(&sweep.plan.name, Shard::ALL).display(),
-            (1..=shard.of)
-                .map(|index| default_folder(&sweep.plan.name, Shard { index, ..shard }).display().to_string())
-                .collect::<Vec<_>>()
-                .join(" ")
-        )?,
-    }
-    Ok(exit::OK)
+    let name = &sweep.plan.name;
+    let mut watch = Watch { name, console, bar: None, failed: 0 };
+    let results = sweep.run(&options, &mut watch)?;
+    drop(watch);
+    let Some(results) = results else {
+        console.written(&format!("shard {shard} is complete"), &folder)?;
+        let parts =
+            (1..=shard.of).map(|index| default_folder(name, Shard { index, ..shard }).display().to_string());
+        let (whole, parts) = (default_folder(name, Shard::ALL), parts.collect::<Vec<_>>().join(" "));
+        console.say(format_args!("when all are: kvsim sweep merge --out {} {parts}", whole.display()))?;
+        return Ok(Finished::new(json!({"shard": shard})));
+    };
+    console.say(terminal_table(&results))?;
+    console.written("results", &folder)?;
+    Ok(Finished::new(results.to_json()))
 }
 
 fn default_folder(name: &str, shard: Shard) -> PathBuf {
@@ -135,54 +114,38 @@ fn default_folder(name: &str, shard: Shard) -> PathBuf {
     Path::new("reports").join(name)
 }
 
-fn merge_parts(arguments: &MergeArguments) -> Result<u8, Box<dyn Error>> {
+fn merge_parts(arguments: &MergeArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let results = merge(&arguments.parts, &arguments.out, arguments.restart)?;
-    if !arguments.quiet {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", terminal_table(&results))?;
-        writeln!(out, "results: {}", arguments.out.display())?;
-    }
-    Ok(exit::OK)
+    console.say(terminal_table(&results))?;
+    console.written("results", &arguments.out)?;
+    Ok(Finished::new(results.to_json()))
 }
 
-/// A bar on a terminal, lines of JSON where they were asked for.
-struct Watch {
-    name: String,
-    quiet: bool,
-    json: bool,
-    bar: Option<ProgressBar>,
+/// Tells of the runs.
+struct Watch<'a> {
+    name: &'a str,
+    console: &'a Console,
+    bar: Option<Bar<'a>>,
     failed: usize,
 }
 
-impl Watch {
-    fn finish(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
+impl Progress for Watch<'_> {
+    fn begin(&mut self, done: usize, all: usize) -> io::Result<()> {
+        if done > 0 {
+            self.console.note(format_args!("{}: {done} of {all} runs are there already", self.name))?;
         }
-    }
-}
-
-impl Progress for Watch {
-    fn begin(&mut self, done: usize, all: usize) {
-        if done > 0 && !self.quiet {
-            eprintln!("{}: {done} of {all} runs are there already", self.name);
-        }
-        self.bar = runs_bar(&self.name, done, all, self.quiet);
+        self.bar = Some(self.console.bar(self.name, Unit::Runs, Some(all - done)));
+        Ok(())
     }
 
     fn row(&mut self, row: &Row) -> io::Result<()> {
-        if row.error().is_some() {
-            self.failed += 1;
-        }
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
-            if self.failed > 0 {
-                bar.set_message(format!("{} with errors", self.failed));
+        if let Some(bar) = &mut self.bar {
+            if row.error().is_some() {
+                self.failed += 1;
+                bar.remark(format!("{} with errors", self.failed));
             }
+            bar.add(1);
         }
-        if self.json {
-            writeln!(io::stdout().lock(), "{}", serde_json::to_string(row)?)?;
-        }
-        Ok(())
+        self.console.row(row)
     }
 }

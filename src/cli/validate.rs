@@ -1,13 +1,15 @@
 //! `kvsim validate`: simulates measured runs and compares.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
+use serde_json::json;
 
 use super::calibrate::bench::read_profile;
-use super::exit;
+use super::console::{Console, Finished};
+use super::progress::Unit;
 use crate::validate::{
     Profiles, compare_all, read_bench_file, summarise, terminal_table, write_csv, write_json, write_page,
 };
@@ -28,7 +30,7 @@ pub(super) struct ValidateArguments {
     out: PathBuf,
 }
 
-pub(super) fn validate(arguments: &ValidateArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn validate(arguments: &ValidateArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let mut profiles = Profiles::default();
     for path in &arguments.profile {
         profiles.insert(read_profile(path)?);
@@ -37,21 +39,22 @@ pub(super) fn validate(arguments: &ValidateArguments) -> Result<u8, Box<dyn Erro
         if arguments.runs.is_dir() { arguments.runs.join("runs.csv") } else { arguments.runs.clone() };
     let mut runs = read_bench_file(&table, "")?;
     runs.retain(|run| arguments.only.iter().all(|text| run.label().contains(text.as_str())));
-    let outcomes = compare_all(runs, &profiles);
+    let bar = Mutex::new(console.bar("validate", Unit::Runs, None));
+    let outcomes = compare_all(runs, &profiles, &|all| {
+        let mut bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
+        bar.set_all(all);
+        bar.add(1);
+    });
+    drop(bar);
     std::fs::create_dir_all(&arguments.out)?;
     write_csv(&arguments.out.join("runs.csv"), &outcomes)?;
     let groups = summarise(&outcomes);
     write_json(&arguments.out.join("summary.json"), &outcomes, &groups)?;
     write_page(&arguments.out, &outcomes, &groups)?;
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", terminal_table(&groups))?;
+    console.say(terminal_table(&groups))?;
     let left_out = outcomes.iter().filter(|outcome| outcome.left_out.is_some()).count();
     let page = arguments.out.join("index.html");
-    writeln!(
-        out,
-        "{} runs, of which {left_out} could not be simulated; report: {}",
-        outcomes.len(),
-        page.display()
-    )?;
-    Ok(exit::OK)
+    console.say(format_args!("{} runs, of which {left_out} could not be simulated", outcomes.len()))?;
+    console.written("report", &page)?;
+    Ok(Finished::new(json!({"runs": outcomes.len(), "left_out": left_out, "groups": groups})))
 }

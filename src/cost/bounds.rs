@@ -66,9 +66,10 @@ impl DatasheetBounds {
             }
         }
         // A query and a value product over each head.
-        let head_dims = model.mla.as_ref().map_or(2 * model.head_dim, |mla| {
-            mla.qk_nope_head_dim + mla.qk_rope_head_dim + mla.v_head_dim
-        });
+        let head_dims = model
+            .mla
+            .as_ref()
+            .map_or(2 * model.head_dim, |mla| mla.qk_nope_head_dim + mla.qk_rope_head_dim + mla.v_head_dim);
         let attended = 2.0 * f64::from(model.num_attention_heads) * f64::from(head_dims);
         bounds.attended_compute_ns =
             attended * f64::from(model.num_full_attention_layers()) / ranks / gpu.bf16_flops * 1e9;

@@ -6,8 +6,8 @@
 //! nothing of the engine: the simulation fills a [`StepShape`] from what the scheduler decided.
 
 pub mod attention;
-pub mod collective;
 pub mod bounds;
+pub mod collective;
 mod complete_profile;
 pub mod decode_attention;
 pub mod elementwise;

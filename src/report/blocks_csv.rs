@@ -32,25 +32,27 @@ impl Residencies {
 }
 
 pub(super) struct BlocksCsv {
-    chunk: Vec<BlockEviction>,
-    full: SyncSender<Vec<BlockEviction>>,
-    empty: Receiver<Vec<BlockEviction>>,
+    chunk: Vec<(u32, BlockEviction)>,
+    full: SyncSender<Vec<(u32, BlockEviction)>>,
+    empty: Receiver<Vec<(u32, BlockEviction)>>,
     writer: JoinHandle<io::Result<Residencies>>,
 }
 
 impl BlocksCsv {
-    pub fn create(path: &Path) -> io::Result<Self> {
+    /// `is_fleet` adds a column with the replica.
+    pub fn create(path: &Path, is_fleet: bool) -> io::Result<Self> {
         let mut file = File::create(path)?;
-        let (full, to_write) = sync_channel::<Vec<BlockEviction>>(CHUNKS);
+        let (full, to_write) = sync_channel::<Vec<(u32, BlockEviction)>>(CHUNKS);
         let (give_back, empty) = sync_channel(CHUNKS);
         let writer = std::thread::spawn(move || {
-            let mut text = b"evicted_at_us,lifetime_us,idle_us,num_hits\n".to_vec();
+            let mut text = if is_fleet { b"replica,".to_vec() } else { Vec::new() };
+            text.extend_from_slice(b"evicted_at_us,lifetime_us,idle_us,num_hits\n");
             let mut residencies = Residencies::default();
             for mut chunk in to_write {
-                for eviction in chunk.drain(..) {
+                for (replica, eviction) in chunk.drain(..) {
                     residencies.add(&eviction);
                     if eviction.cached {
-                        push_rows(&mut text, &eviction);
+                        push_rows(&mut text, is_fleet.then_some(replica), &eviction);
                     }
                     if text.len() >= BYTES_IN_WRITE {
                         file.write_all(&text)?;
@@ -66,8 +68,8 @@ impl BlocksCsv {
         Ok(Self { chunk: Vec::with_capacity(EVICTIONS_IN_CHUNK), full, empty, writer })
     }
 
-    pub fn push(&mut self, evictions: &[BlockEviction]) {
-        self.chunk.extend_from_slice(evictions);
+    pub fn push(&mut self, replica: u32, evictions: &[BlockEviction]) {
+        self.chunk.extend(evictions.iter().map(|eviction| (replica, *eviction)));
         if self.chunk.len() >= EVICTIONS_IN_CHUNK {
             let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(2 * EVICTIONS_IN_CHUNK));
             // The writer only goes away after an error, which `finish` returns.
@@ -84,9 +86,13 @@ impl BlocksCsv {
 }
 
 /// A row for each block.
-fn push_rows(text: &mut Vec<u8>, eviction: &BlockEviction) {
+fn push_rows(text: &mut Vec<u8>, replica: Option<u32>, eviction: &BlockEviction) {
     let start = text.len();
     let mut digits = itoa::Buffer::new();
+    if let Some(replica) = replica {
+        text.extend_from_slice(digits.format(replica).as_bytes());
+        text.push(b',');
+    }
     for (ns, end) in [(eviction.evicted_at_ns, b','), (eviction.lifetime_ns, b','), (eviction.idle_ns, b',')]
     {
         text.extend_from_slice(digits.format(ns / 1_000).as_bytes());
@@ -108,7 +114,7 @@ mod tests {
     fn rows_come_out_whole_and_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("blocks.csv");
-        let mut blocks = BlocksCsv::create(&path).unwrap();
+        let mut blocks = BlocksCsv::create(&path, false).unwrap();
         let eviction = |at: u64, cached| BlockEviction {
             evicted_at_ns: at * 1_000,
             lifetime_ns: 9_000,
@@ -118,7 +124,7 @@ mod tests {
             num_blocks: 1 + (at % 2) as u32,
         };
         for at in 0..100_000 {
-            blocks.push(&[eviction(at, true), eviction(at, false)]);
+            blocks.push(0, &[eviction(at, true), eviction(at, false)]);
         }
         let residencies = blocks.finish().unwrap();
         // Blocks that had no hash lived too.

@@ -1,9 +1,11 @@
 //! Adds up what a simulation tells, step by step.
 
 use super::blocks_csv::Residencies;
+use super::fleet::FleetSummary;
 use super::inter_token::InterTokenLatencies;
 use super::log_histogram::LogHistogram;
 use super::percentiles::LatencyMs;
+use super::replica_tally::{ReplicaTally, Standing};
 use super::requests_csv::tpot_ns;
 use super::run_report::RunInfo;
 use super::summary::{
@@ -14,7 +16,7 @@ use super::timeseries::Timeseries;
 use crate::engine::FinishReason;
 use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
-use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
+use crate::engine::prefix_cache_stats::PrefixCacheStats;
 use crate::engine::scheduler::SpecDecodingStats;
 use crate::simulation::{RequestRecord, StepRecord, StepSpan};
 use crate::units::SimTime;
@@ -39,13 +41,12 @@ struct Hitless {
 }
 
 pub(super) struct Collector {
-    num_gpu_blocks: u32,
-    block_size: u32,
+    /// Of each replica, without its null block.
+    usable_blocks: Vec<u32>,
     enable_prefix_caching: bool,
     shortest_hit: ShortestHit,
     num_kv_cache_groups: usize,
     pub timeseries: Timeseries,
-    moving: CachingMetrics,
     prefix_cache: PrefixCacheStats,
     connector: PrefixCacheStats,
     spec: SpecDecodingStats,
@@ -55,7 +56,6 @@ pub(super) struct Collector {
     ttft_ns: Vec<u64>,
     tpot_ns: Vec<u64>,
     e2e_ns: Vec<u64>,
-    inter_token: InterTokenLatencies,
     by_turn: Vec<Tally>,
     by_tenant: Vec<Tally>,
     admitted: u64,
@@ -71,18 +71,21 @@ pub(super) struct Collector {
     evictions: u64,
     reuse_gaps: LogHistogram,
     resets: Resets,
+    replicas: Vec<ReplicaTally>,
+    standing: Standing,
 }
 
 impl Collector {
     pub fn new(info: &RunInfo) -> Self {
+        let usable_blocks = info.usable_blocks();
         Self {
-            num_gpu_blocks: info.num_gpu_blocks,
-            block_size: info.block_size_tokens,
+            replicas: usable_blocks.iter().map(|_| ReplicaTally::default()).collect(),
+            standing: Standing::default(),
+            usable_blocks,
             enable_prefix_caching: info.enable_prefix_caching,
             shortest_hit: info.shortest_hit,
             num_kv_cache_groups: info.num_kv_cache_groups,
             timeseries: Timeseries::new(),
-            moving: CachingMetrics::default(),
             prefix_cache: PrefixCacheStats::default(),
             connector: PrefixCacheStats::default(),
             spec: SpecDecodingStats::default(),
@@ -92,7 +95,6 @@ impl Collector {
             ttft_ns: Vec::new(),
             tpot_ns: Vec::new(),
             e2e_ns: Vec::new(),
-            inter_token: InterTokenLatencies::default(),
             by_turn: Vec::new(),
             by_tenant: vec![Tally::default(); info.tenants.len()],
             admitted: 0,
@@ -111,18 +113,18 @@ impl Collector {
     }
 
     pub fn on_step(&mut self, step: &StepRecord) {
-        self.moving.observe(&step.prefix_cache);
+        let replica = step.replica as usize;
+        self.replicas[replica].on_step(step, self.usable_blocks[replica], &mut self.standing);
         add(&mut self.prefix_cache, &step.prefix_cache);
         add(&mut self.connector, &step.connector_prefix_cache);
         self.spec.num_drafts += step.spec_decoding.num_drafts;
         self.spec.num_draft_tokens += step.spec_decoding.num_draft_tokens;
         self.spec.num_accepted_tokens += step.spec_decoding.num_accepted_tokens;
-        self.timeseries.on_step(step, self.num_gpu_blocks, &self.moving);
+        self.timeseries.on_step(step, &self.standing);
         self.requests.preemptions += u64::from(step.num_preempted);
         self.tokens.prefill_computed_tokens += u64::from(step.num_prefill_tokens);
         self.tokens.decode_computed_tokens += u64::from(step.num_decode_tokens);
         if step.num_scheduled_requests > 0 {
-            self.inter_token.on_step(step.finished_at);
             self.steps += 1;
             self.step_requests += u64::from(step.num_scheduled_requests);
             self.gpu_ns += step.gpu_ns;
@@ -130,12 +132,12 @@ impl Collector {
         }
         self.last_step_at = step.finished_at;
         self.used_block_ns += u128::from(step.used_block_ns);
-        self.peak_used_blocks = self.peak_used_blocks.max(step.peak_used_blocks);
+        self.peak_used_blocks = self.peak_used_blocks.max(self.standing.peak_used_blocks);
     }
 
     pub fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
         if request.is_whole() {
-            self.inter_token.on_request(spans);
+            self.replicas[request.replica as usize].inter_token.on_request(spans);
         }
     }
 
@@ -163,6 +165,7 @@ impl Collector {
                 request.finish_reason == FinishReason::Abort && request.first_token.is_none();
             requests.aborted_before_first_token += u64::from(is_silent_abort);
         }
+        self.replicas[request.replica as usize].on_request(request);
         self.timeseries.on_request(request.finished, is_finished);
         self.admitted += u64::from(request.was_admitted);
         if self.enable_prefix_caching && request.was_admitted && !request.skip_reading_prefix_cache {
@@ -182,10 +185,11 @@ impl Collector {
         }
     }
 
-    pub fn on_evictions(&mut self, evictions: &[BlockEviction]) {
+    pub fn on_evictions(&mut self, replica: u32, evictions: &[BlockEviction]) {
         let cached: u64 =
             evictions.iter().filter(|run| run.cached).map(|run| u64::from(run.num_blocks)).sum();
         self.evictions += cached;
+        self.replicas[replica as usize].evictions += cached;
         if let Some(last) = evictions.last() {
             self.timeseries.on_evictions(SimTime(last.evicted_at_ns), cached);
         }
@@ -195,10 +199,11 @@ impl Collector {
         gaps_ns.iter().for_each(|&gap_ns| self.reuse_gaps.add(gap_ns));
     }
 
-    pub fn on_reset(&mut self, done: bool, num_preempted: u32) {
+    pub fn on_reset(&mut self, replica: u32, done: bool, num_preempted: u32) {
         *if done { &mut self.resets.done } else { &mut self.resets.refused } += 1;
         self.resets.preempted_requests += u64::from(num_preempted);
         self.requests.preemptions += u64::from(num_preempted);
+        self.replicas[replica as usize].preemptions += u64::from(num_preempted);
     }
 
     fn zero_hits_because(&self) -> Option<String> {
@@ -243,7 +248,7 @@ impl Collector {
         let duration_s = self.last_step_at.as_secs_f64();
         let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
         let mean = |sum: f64, count: u64| if count > 0 { sum / count as f64 } else { 0.0 };
-        let blocks = f64::from(self.num_gpu_blocks - 1);
+        let blocks = self.usable_blocks.iter().map(|&blocks| f64::from(blocks)).sum::<f64>();
         let (total, connector) = (&self.prefix_cache, &self.connector);
         let named = |name: String, tally: &Tally| NamedHitRate {
             name,
@@ -272,15 +277,15 @@ impl Collector {
                 queue: LatencyMs::of_ns(&mut self.queue_ns),
                 ttft: LatencyMs::of_ns(&mut self.ttft_ns),
                 tpot: LatencyMs::of_ns(&mut self.tpot_ns),
-                itl: self.inter_token.summary(),
+                itl: InterTokenLatencies::summary(self.replicas.iter().map(|replica| &replica.inter_token)),
                 e2e: LatencyMs::of_ns(&mut self.e2e_ns),
             },
             prefix_cache: PrefixCache {
                 total: HitRate::of(total.queries, total.hits),
                 preempted: HitRate::of(total.preempted_queries, total.preempted_hits),
                 moving_last_1000_requests: HitRate::of(
-                    self.moving.aggregated_query_total,
-                    self.moving.aggregated_query_hit,
+                    self.standing.moving_queries_tokens,
+                    self.standing.moving_hits_tokens,
                 ),
                 zero_hits_because: self.zero_hits_because(),
                 by_turn: self
@@ -305,8 +310,8 @@ impl Collector {
                     .collect(),
             }),
             kv_cache: KvCache {
-                num_gpu_blocks: self.num_gpu_blocks,
-                block_size_tokens: self.block_size,
+                num_gpu_blocks: info.num_gpu_blocks(),
+                block_size_tokens: info.block_size_tokens,
                 usage_mean: if duration_s > 0.0 {
                     self.used_block_ns as f64 / (duration_s * 1e9) / blocks
                 } else {
@@ -328,7 +333,11 @@ impl Collector {
                 mean_requests: mean(self.step_requests as f64, self.steps),
                 mean_gpu_ms: mean(self.gpu_ns as f64 / 1e6, self.steps),
                 mean_host_ms: mean(self.host_ns as f64 / 1e6, self.steps),
-                gpu_busy: if duration_s > 0.0 { self.gpu_ns as f64 / 1e9 / duration_s } else { 0.0 },
+                gpu_busy: if duration_s > 0.0 {
+                    self.gpu_ns as f64 / 1e9 / duration_s / self.replicas.len() as f64
+                } else {
+                    0.0
+                },
             },
             speculative_decoding: (self.spec.num_drafts > 0).then(|| SpeculativeDecoding {
                 drafts: self.spec.num_drafts,
@@ -338,6 +347,11 @@ impl Collector {
             }),
             kv_events,
             resets: self.resets,
+            fleet: info.fleet.as_ref().map(|fleet| {
+                let tallies = self.replicas.iter().zip(&fleet.replicas).zip(0..);
+                let replicas = tallies.map(|((tally, info), index)| tally.summary(index, info, duration_s));
+                FleetSummary::new(fleet.router.clone(), replicas.collect())
+            }),
         }
     }
 }

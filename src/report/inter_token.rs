@@ -1,5 +1,5 @@
-//! Inter-token latency, exact, without a value for each token: a step ends at one time for all who
-//! get a token, so for each step it is enough to count for how many the step before brought one too.
+//! Inter-token latency of a replica, exact, without a value for each token: a step ends at one time
+//! for all who get a token, so for each step it is enough to count for how many the step before brought one too.
 
 use super::percentiles::LatencyMs;
 use crate::simulation::StepSpan;
@@ -36,14 +36,19 @@ impl InterTokenLatencies {
         }
     }
 
-    pub fn summary(&self) -> LatencyMs {
-        let mut in_a_row = 0;
-        let steps = self.step_ends_ns.windows(2).zip(self.changes.iter().skip(1)).map(|(ends, change)| {
-            in_a_row += change;
-            (ends[1] - ends[0], in_a_row as u64)
-        });
-        let mut counts: Vec<(u64, u64)> = steps.filter(|&(_, count)| count > 0).collect();
-        counts.extend(self.pauses_ns.iter().map(|&pause_ns| (pause_ns, 1)));
+    /// Of all replicas together.
+    pub fn summary<'a>(replicas: impl IntoIterator<Item = &'a Self>) -> LatencyMs {
+        let mut counts: Vec<(u64, u64)> = Vec::new();
+        for replica in replicas {
+            let mut in_a_row = 0;
+            let ends = replica.step_ends_ns.windows(2);
+            let steps = ends.zip(replica.changes.iter().skip(1)).map(|(ends, change)| {
+                in_a_row += change;
+                (ends[1] - ends[0], in_a_row as u64)
+            });
+            counts.extend(steps.filter(|&(_, count)| count > 0));
+            counts.extend(replica.pauses_ns.iter().map(|&pause_ns| (pause_ns, 1)));
+        }
         LatencyMs::of_counts(&mut counts)
     }
 }
@@ -67,9 +72,9 @@ mod tests {
         }
         latencies.on_request(&[span(0, 1), span(3, 4)]);
         // 20 and 30; nothing; 20, 70 and 50.
-        let summary = latencies.summary();
+        let summary = InterTokenLatencies::summary([&latencies]);
         assert_eq!((summary.count, summary.mean_ms), (5, 38.0));
         assert_eq!((summary.p50_ms, summary.p90_ms, summary.max_ms), (30.0, 70.0, 70.0));
-        assert_eq!(InterTokenLatencies::default().summary(), LatencyMs::default());
+        assert_eq!(InterTokenLatencies::summary([]), LatencyMs::default());
     }
 }

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::fleet::FleetSummary;
+use super::replica_tally::ReplicaSummary;
 use super::summary::{
     ExternalCache, HitRate, NamedHitRate, PrefixCache, RunSummary, SpeculativeDecoding, TierSummary,
 };
@@ -40,6 +42,7 @@ pub fn metric_names() -> Vec<String> {
         }),
         speculative_decoding: Some(SpeculativeDecoding::default()),
         kv_events: Some(0),
+        fleet: Some(FleetSummary { replicas: vec![ReplicaSummary::default()], ..FleetSummary::default() }),
         ..RunSummary::default()
     };
     let mut names = Vec::new();
@@ -85,6 +88,8 @@ mod tests {
             "prefix_cache.by_turn.0.hit_rate",
             "speculative_decoding.acceptance_rate",
             "kv_events",
+            "fleet.imbalance.requests.max_over_mean",
+            "fleet.replicas.0.hit_rate",
             "seed",
         ]) {
             assert!(names.iter().any(|known| known == name), "{name}");

@@ -68,8 +68,14 @@ pub(super) fn hit_rate(name: &str, series: &Timeseries) -> Result<String, Report
 }
 
 /// Share of blocks that requests hold, and how many requests run and wait, over time.
-pub(super) fn kv_usage(name: &str, series: &Timeseries, num_gpu_blocks: u32) -> Result<String, ReportError> {
-    let blocks = f64::from(num_gpu_blocks - 1);
+/// `usable_blocks` are those of each replica, without its null block.
+pub(super) fn kv_usage(
+    name: &str,
+    series: &Timeseries,
+    usable_blocks: &[u32],
+) -> Result<String, ReportError> {
+    let blocks = usable_blocks.iter().map(|&blocks| f64::from(blocks)).sum::<f64>();
+    let num_gpu_blocks = usable_blocks.iter().map(|blocks| blocks + 1).sum::<u32>();
     let line = |label, color, width, value: &dyn Fn(&super::timeseries::Bin) -> f64| {
         let points = bins(series).map(|(at_s, bin)| (at_s, value(bin))).collect();
         Line { label, color, width, points }.with_begin(series.width_s())

@@ -11,6 +11,9 @@ use crate::simulation::RequestRecord;
 #[derive(Serialize)]
 struct Row<'a> {
     index: u64,
+    /// With several replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica: Option<u32>,
     tenant: &'a str,
     session: Option<u64>,
     turn: u32,
@@ -32,16 +35,19 @@ struct Row<'a> {
 
 pub(super) struct RequestsCsv {
     writer: csv::Writer<File>,
+    is_fleet: bool,
 }
 
 impl RequestsCsv {
-    pub fn create(path: &Path) -> std::io::Result<Self> {
-        Ok(Self { writer: csv::Writer::from_writer(File::create(path)?) })
+    /// `is_fleet` adds a column with the replica.
+    pub fn create(path: &Path, is_fleet: bool) -> std::io::Result<Self> {
+        Ok(Self { writer: csv::Writer::from_writer(File::create(path)?), is_fleet })
     }
 
     pub fn push(&mut self, request: &RequestRecord, tenants: &[String]) -> csv::Result<()> {
         self.writer.serialize(Row {
             index: request.index,
+            replica: self.is_fleet.then_some(request.replica),
             tenant: tenants.get(request.tenant as usize).map_or("", String::as_str),
             session: request.session,
             turn: request.turn,

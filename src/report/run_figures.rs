@@ -42,20 +42,20 @@ impl Observer for RunFigures {
         self.collector.on_request(request);
     }
 
-    fn on_evictions(&mut self, evictions: &[BlockEviction]) {
-        self.collector.on_evictions(evictions);
+    fn on_evictions(&mut self, replica: u32, evictions: &[BlockEviction]) {
+        self.collector.on_evictions(replica, evictions);
         evictions.iter().for_each(|eviction| self.residencies.add(eviction));
     }
 
-    fn on_reuse_gaps(&mut self, gaps_ns: &[u64]) {
+    fn on_reuse_gaps(&mut self, _replica: u32, gaps_ns: &[u64]) {
         self.collector.on_reuse_gaps(gaps_ns);
     }
 
-    fn on_kv_events(&mut self, _at: SimTime, events: &[KvCacheEvent], _scheduler: &Scheduler) {
+    fn on_kv_events(&mut self, _replica: u32, _at: SimTime, events: &[KvCacheEvent], _scheduler: &Scheduler) {
         self.kv_events += events.len() as u64;
     }
 
-    fn on_reset(&mut self, _at: SimTime, done: bool, num_preempted: u32) {
-        self.collector.on_reset(done, num_preempted);
+    fn on_reset(&mut self, replica: u32, _at: SimTime, done: bool, num_preempted: u32) {
+        self.collector.on_reset(replica, done, num_preempted);
     }
 }

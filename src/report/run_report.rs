@@ -4,11 +4,13 @@ use std::path::Path;
 
 use super::blocks_csv::BlocksCsv;
 use super::collector::Collector;
+use super::fleet::FleetInfo;
 use super::folder::Folder;
 use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
 use super::requests_csv::RequestsCsv;
+use super::run_page::{RunView, run_page};
 use super::{ReportError, RunSummary, plots};
 use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
@@ -29,6 +31,7 @@ pub struct RunInfo {
     pub model: String,
     pub gpu: String,
     pub tensor_parallel_size: u32,
+    /// Of the scenario's own kind of replica.
     pub num_gpu_blocks: u32,
     pub block_size_tokens: u32,
     pub enable_prefix_caching: bool,
@@ -38,6 +41,23 @@ pub struct RunInfo {
     /// KV events are on and are written.
     pub kv_events: bool,
     pub tenants: Vec<String>,
+    /// With several replicas.
+    pub fleet: Option<FleetInfo>,
+}
+
+impl RunInfo {
+    /// Of each replica, without its null block.
+    pub(super) fn usable_blocks(&self) -> Vec<u32> {
+        match &self.fleet {
+            Some(fleet) => fleet.replicas.iter().map(|replica| replica.num_gpu_blocks - 1).collect(),
+            None => vec![self.num_gpu_blocks - 1],
+        }
+    }
+
+    /// Of all replicas.
+    pub(super) fn num_gpu_blocks(&self) -> u32 {
+        self.usable_blocks().iter().map(|blocks| blocks + 1).sum()
+    }
 }
 
 /// An [`Observer`] that writes `requests.csv` and `blocks.csv` while the simulation runs, and the
@@ -61,12 +81,14 @@ impl RunReport {
     pub fn create(target: &Path, info: RunInfo) -> Result<Self, ReportError> {
         let folder = Folder::create(target)?;
         let open = |name: &str| folder.file(name);
-        let requests =
-            RequestsCsv::create(&open("requests.csv")).map_err(ReportError::write("requests.csv"))?;
-        let blocks = BlocksCsv::create(&open("blocks.csv")).map_err(ReportError::write("blocks.csv"))?;
+        let is_fleet = info.fleet.is_some();
+        let requests = RequestsCsv::create(&open("requests.csv"), is_fleet)
+            .map_err(ReportError::write("requests.csv"))?;
+        let blocks =
+            BlocksCsv::create(&open("blocks.csv"), is_fleet).map_err(ReportError::write("blocks.csv"))?;
         let kv_events = info
             .kv_events
-            .then(|| KvEventsJsonl::create(&open("kv_events.jsonl")))
+            .then(|| KvEventsJsonl::create(&open("kv_events.jsonl"), is_fleet))
             .transpose()
             .map_err(ReportError::write("kv_events.jsonl"))?;
         Ok(Self { collector: Collector::new(&info), info, folder, requests, blocks, kv_events, error: None })
@@ -96,8 +118,14 @@ impl RunReport {
         let csv_path = self.folder.file("timeseries.csv");
         series.write(&csv_path).map_err(|error| ReportError::write(&csv_path)(csv_error(error)))?;
         self.folder.write("hit_rate.svg", &plots::hit_rate(&self.info.name, series)?)?;
-        let kv_usage = plots::kv_usage(&self.info.name, series, self.info.num_gpu_blocks)?;
+        let kv_usage = plots::kv_usage(&self.info.name, series, &self.info.usable_blocks())?;
         self.folder.write("kv_usage.svg", &kv_usage)?;
+        if let Some(fleet) = &summary.fleet {
+            let path = self.folder.file("replicas.csv");
+            fleet.write(&path).map_err(|error| ReportError::write(&path)(csv_error(error)))?;
+        }
+        let view = RunView { info: &self.info, summary: &summary, series: &series.coarser() };
+        self.folder.write("report.html", &run_page(&view))?;
         let manifest =
             Manifest::new(&self.info.name, self.info.seed, &self.info.scenario, self.info.trace.as_ref());
         self.folder.write("summary.json", &pretty(&summary))?;
@@ -135,23 +163,23 @@ impl Observer for RunReport {
         self.keep_error("requests.csv", written);
     }
 
-    fn on_evictions(&mut self, evictions: &[BlockEviction]) {
-        self.collector.on_evictions(evictions);
-        self.blocks.push(evictions);
+    fn on_evictions(&mut self, replica: u32, evictions: &[BlockEviction]) {
+        self.collector.on_evictions(replica, evictions);
+        self.blocks.push(replica, evictions);
     }
 
-    fn on_reuse_gaps(&mut self, gaps_ns: &[u64]) {
+    fn on_reuse_gaps(&mut self, _replica: u32, gaps_ns: &[u64]) {
         self.collector.on_reuse_gaps(gaps_ns);
     }
 
-    fn on_kv_events(&mut self, at: SimTime, events: &[KvCacheEvent], scheduler: &Scheduler) {
+    fn on_kv_events(&mut self, replica: u32, at: SimTime, events: &[KvCacheEvent], scheduler: &Scheduler) {
         if let Some(kv_events) = &mut self.kv_events {
-            let written = kv_events.push(at, events, scheduler);
+            let written = kv_events.push(replica, at, events, scheduler);
             self.keep_error("kv_events.jsonl", written);
         }
     }
 
-    fn on_reset(&mut self, _at: SimTime, done: bool, num_preempted: u32) {
-        self.collector.on_reset(done, num_preempted);
+    fn on_reset(&mut self, replica: u32, _at: SimTime, done: bool, num_preempted: u32) {
+        self.collector.on_reset(replica, done, num_preempted);
     }
 }

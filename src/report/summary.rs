@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::fleet::FleetSummary;
 use super::log_histogram::DurationS;
 use super::percentiles::LatencyMs;
 use crate::engine::connector::{TierKind, TierStats};
@@ -32,6 +33,9 @@ pub struct RunSummary {
     pub speculative_decoding: Option<SpeculativeDecoding>,
     pub kv_events: Option<u64>,
     pub resets: Resets,
+    /// With several replicas; the rest is of all of them together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetSummary>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -119,7 +123,8 @@ pub struct PrefixCache {
     pub total: HitRate,
     /// Of admissions after a preemption, which vLLM exports nowhere.
     pub preempted: HitRate,
-    /// Over about the last 1,000 requests: the "Prefix cache hit rate" of vLLM's log.
+    /// Over about the last 1,000 requests: the "Prefix cache hit rate" of vLLM's log; of several
+    /// replicas, the last 1,000 of each.
     pub moving_last_1000_requests: HitRate,
     /// Why nothing was hit, when nothing was.
     pub zero_hits_because: Option<String>,
@@ -146,7 +151,9 @@ pub struct TierSummary {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct KvCache {
+    /// Of all replicas.
     pub num_gpu_blocks: u32,
+    /// Of the scenario; a kind of replica can have another.
     pub block_size_tokens: u32,
     /// Share of the blocks, the null block left out, that requests hold, averaged over the time from
     /// the start to the last output. A request holds its blocks from the planning of the step that
@@ -174,7 +181,7 @@ pub struct Steps {
     pub mean_requests: f64,
     pub mean_gpu_ms: f64,
     pub mean_host_ms: f64,
-    /// Share of the run in which the GPU computed.
+    /// Share of the run in which the GPU computed; of several replicas the mean.
     pub gpu_busy: f64,
 }
 

@@ -2,9 +2,9 @@
 
 use comfy_table::{ContentArrangement, Table, presets};
 
-use super::RunSummary;
 use super::percentiles::LatencyMs;
 use super::summary::HitRate;
+use super::{FleetSummary, Imbalance, RunSummary};
 
 /// The table that a run ends with.
 pub fn terminal_table(summary: &RunSummary) -> String {
@@ -15,7 +15,15 @@ pub fn terminal_table(summary: &RunSummary) -> String {
     let mut row = |name: &str, value: String| {
         table.add_row([name.to_owned(), value]);
     };
-    row("model", format!("{} on {} x {}", summary.model, summary.tensor_parallel_size, summary.gpu));
+    match &summary.fleet {
+        None => {
+            row("model", format!("{} on {} x {}", summary.model, summary.tensor_parallel_size, summary.gpu));
+        }
+        Some(fleet) => {
+            row("model", summary.model.clone());
+            row("fleet", format!("{} behind {}", fleet.kinds().join(" + "), fleet.router));
+        }
+    }
     let workload = &summary.workload;
     if let Some(format) = workload.trace_format {
         row(
@@ -119,7 +127,42 @@ pub fn terminal_table(summary: &RunSummary) -> String {
     if resets.done + resets.refused > 0 {
         row("resets", format!("{} done, {} refused", resets.done, resets.refused));
     }
+    if let Some(fleet) = &summary.fleet {
+        fleet_rows(fleet, &mut row);
+    }
     table.trim_fmt()
+}
+
+/// Replicas beyond these are in `replicas.csv`.
+const MAX_REPLICA_ROWS: usize = 8;
+
+/// How evenly the replicas were loaded, and what each did where there are few.
+fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {
+    let Imbalance { requests, prefill_computed_tokens, decode_computed_tokens, gpu_busy, .. } =
+        fleet.imbalance;
+    row(
+        "imbalance",
+        format!(
+            "max/mean: requests {:.2}, prefill {:.2}, decode {:.2}, GPU {:.2}",
+            requests.max_over_mean,
+            prefill_computed_tokens.max_over_mean,
+            decode_computed_tokens.max_over_mean,
+            gpu_busy.max_over_mean
+        ),
+    );
+    let few = fleet.replicas.len() <= MAX_REPLICA_ROWS;
+    for replica in fleet.replicas.iter().filter(|_| few) {
+        row(
+            &format!("  replica {}", replica.replica),
+            format!(
+                "{} requests, hits {:.1} %, KV cache {:.1} %, GPU {:.1} %",
+                replica.finished_requests,
+                100.0 * replica.hit_rate,
+                100.0 * replica.kv_usage_mean,
+                100.0 * replica.gpu_busy
+            ),
+        );
+    }
 }
 
 fn hit_rate(rate: &HitRate) -> String {

@@ -12,6 +12,7 @@ use crate::engine::hash::RequestBlockHasher;
 use crate::engine::kv_cache::{KvCacheManager, KvCacheSpec};
 use crate::engine::scheduler::Scheduler;
 use crate::engine::{EngineConfig, FinishReason, SpecMethod, SpeculativeConfig};
+use crate::simulation::router::RoundRobin;
 use crate::simulation::{DraftAcceptance, Replica, ReplicaConfig, RequestRecord, Simulation};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
@@ -48,21 +49,30 @@ fn info(config: &EngineConfig) -> RunInfo {
         shortest_hit: KvCacheManager::new(config).shortest_hit(),
         kv_events: false,
         tenants: Vec::new(),
+        fleet: None,
     }
 }
 
 /// A step takes 1 ms and 1 us per token.
 fn simulation(config: EngineConfig, rows: &str) -> Simulation {
+    simulation_of(1, config, rows)
+}
+
+/// Of so many replicas.
+fn simulation_of(num_replicas: usize, config: EngineConfig, rows: &str) -> Simulation {
     let input = TraceInput::new(std::io::Cursor::new(rows.to_owned())).unwrap();
     let trace = TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("tiny.jsonl") };
     let workload = Trace::new(input, &trace, None, 1).unwrap();
-    let (_, hash_block_size) = config.resolve_kv_cache_block_sizes();
-    let hasher = RequestBlockHasher::identity(hash_block_size, config.num_hash_lookahead_tokens());
-    let drafts = config.speculative.map(|_| DraftAcceptance { acceptance_rate: 0.5, seed: 1 });
-    let scheduler = Scheduler::new(config, Some(hasher), None).unwrap();
-    let cost = CostModel::Constant(ConstantCost { step_ns: 1_000_000, per_token_ns: 1_000 });
-    let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts });
-    Simulation::new(Box::new(workload), replica, Vec::new())
+    let replica = || {
+        let (_, hash_block_size) = config.resolve_kv_cache_block_sizes();
+        let hasher = RequestBlockHasher::identity(hash_block_size, config.num_hash_lookahead_tokens());
+        let drafts = config.speculative.map(|_| DraftAcceptance { acceptance_rate: 0.5, seed: 1 });
+        let scheduler = Scheduler::new(config.clone(), Some(hasher), None).unwrap();
+        let cost = CostModel::Constant(ConstantCost { step_ns: 1_000_000, per_token_ns: 1_000 });
+        Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts })
+    };
+    let replicas = (0..num_replicas).map(|_| replica()).collect();
+    Simulation::new(Box::new(workload), replicas, Box::new(RoundRobin::default()), Vec::new())
 }
 
 fn report(target: &Path, config: EngineConfig, rows: &str) -> RunSummary {
@@ -148,6 +158,7 @@ fn files_hold_what_they_say() {
             "hit_rate.svg",
             "kv_usage.svg",
             MANIFEST,
+            "report.html",
             "requests.csv",
             "summary.json",
             "timeseries.csv"
@@ -247,6 +258,7 @@ fn a_hit_rate_of_zero_says_why() {
 fn record() -> RequestRecord {
     RequestRecord {
         index: 0,
+        replica: 0,
         tenant: 0,
         session: None,
         turn: 0,
@@ -356,4 +368,56 @@ fn an_observer_that_cannot_write_says_so_at_the_end() {
     fs::remove_dir_all(dir.path().join(".tiny.partial")).unwrap();
     assert!(matches!(report.finish(&[], WorkloadNotes::default()), Err(ReportError::Write { .. })));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_fleet_is_reported_as_a_whole_and_by_replica() {
+    // The prompts go to different replicas, so nothing is found.
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("tiny");
+    let replica = ReplicaInfo {
+        pool: Some("small".into()),
+        gpu: "a GPU".into(),
+        tensor_parallel_size: 2,
+        num_gpu_blocks: 101,
+        block_size_tokens: 16,
+    };
+    let replicas = vec![replica.clone(), ReplicaInfo { pool: None, ..replica }];
+    let fleet = Some(FleetInfo { router: "round_robin".into(), replicas });
+    let mut report = RunReport::create(&target, RunInfo { fleet, ..info(&config()) }).unwrap();
+    simulation_of(2, config(), SHARING).run(&mut report).unwrap();
+    let summary = report.finish(&[], WorkloadNotes::default()).unwrap();
+    // The second prompt of 600 tokens, 1.6 ms after 10 ms.
+    assert_eq!(summary.duration_s, 0.011_6);
+    assert_eq!(
+        (summary.prefix_cache.total.queries_tokens, summary.prefix_cache.total.hits_tokens),
+        (1_200, 0)
+    );
+    assert_eq!((summary.latency.itl.count, summary.latency.itl.max_ms), (2, 1.001));
+    // 38 blocks of 200 for 3.602 and 1.6 ms.
+    assert_eq!((summary.kv_cache.num_gpu_blocks, summary.kv_cache.usage_peak), (202, 0.19));
+    assert_eq!(summary.kv_cache.usage_mean, 38.0 * (3_602_000.0 + 1_600_000.0) / 11_600_000.0 / 200.0);
+    assert_eq!(summary.steps.gpu_busy, (3.602 + 1.6) / 11.6 / 2.0);
+    let fleet = summary.fleet.as_ref().unwrap();
+    assert_eq!((fleet.num_replicas, fleet.imbalance.requests.max_over_mean), (2, 1.0));
+    // Three tokens are decoded by nobody but the first: two after the prefill's.
+    assert_eq!((fleet.imbalance.decode_computed_tokens.max_over_mean), 2.0);
+    let files = files(&target);
+    let rows: Vec<_> =
+        files["requests.csv"].lines().map(|row| row.split(',').take(2).collect::<Vec<_>>()).collect();
+    assert_eq!(rows, [["index", "replica"], ["0", "0"], ["1", "1"]]);
+    assert!(
+        files["replicas.csv"]
+            .lines()
+            .nth(1)
+            .unwrap()
+            .starts_with("0,small,a GPU,2,1,0,600,3,600,2,600,0,0.0,")
+    );
+    let table = terminal_table(&summary);
+    let kinds = " fleet            1 x (2 x a GPU) (small) + 1 x (2 x a GPU) behind round_robin\n";
+    assert!(table.contains(kinds), "{table}");
+    assert!(
+        table.contains("   replica 1      1 requests, hits 0.0 %, KV cache 5.2 %, GPU 13.8 %"),
+        "{table}"
+    );
 }

@@ -7,11 +7,13 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::engine::prefix_cache_stats::CachingMetrics;
+use super::replica_tally::Standing;
 use crate::simulation::StepRecord;
 use crate::units::SimTime;
 
 const MAX_BINS: usize = 2_000;
+/// As many as can be told apart in a chart.
+const MAX_CHART_BINS: usize = 400;
 const FIRST_WIDTH_NS: u64 = 1_000_000_000;
 
 /// What happened in a bin, and how things stood at its last step.
@@ -104,9 +106,7 @@ impl Timeseries {
     fn bin(&mut self, at: SimTime) -> &mut Bin {
         let mut index = (at.as_ns() / self.width_ns) as usize;
         while index >= MAX_BINS {
-            self.bins =
-                self.bins.chunks(2).map(|pair| pair[0].join(pair.last().unwrap_or(&pair[0]))).collect();
-            self.width_ns *= 2;
+            self.join_pairs();
             index = (at.as_ns() / self.width_ns) as usize;
         }
         while self.bins.len() <= index {
@@ -116,7 +116,24 @@ impl Timeseries {
         &mut self.bins[index]
     }
 
-    pub fn on_step(&mut self, step: &StepRecord, num_gpu_blocks: u32, moving: &CachingMetrics) {
+    fn join_pairs(&mut self) {
+        // A bin that is left alone is not joined with itself.
+        let join = |pair: &[Bin]| if let [bin, later] = pair { bin.join(later) } else { pair[0] };
+        self.bins = self.bins.chunks(2).map(join).collect();
+        self.width_ns *= 2;
+    }
+
+    /// The same in as few bins as charts show.
+    pub fn coarser(&self) -> Self {
+        let mut series = self.clone();
+        while series.bins.len() > MAX_CHART_BINS {
+            series.join_pairs();
+        }
+        series
+    }
+
+    /// A step, and how all replicas stand after it.
+    pub fn on_step(&mut self, step: &StepRecord, standing: &Standing) {
         let bin = self.bin(step.finished_at);
         // A step can compute nothing and only say who has ended.
         bin.steps += u64::from(step.num_scheduled_requests > 0);
@@ -125,13 +142,12 @@ impl Timeseries {
         bin.queries_tokens += step.prefix_cache.queries;
         bin.hits_tokens += step.prefix_cache.hits;
         bin.preemptions += u64::from(step.num_preempted);
-        bin.running = step.num_running;
-        bin.waiting = step.num_waiting;
-        // The null block is neither free nor used.
-        bin.used_blocks = num_gpu_blocks - 1 - step.num_free_blocks;
-        bin.peak_used_blocks = bin.peak_used_blocks.max(step.peak_used_blocks);
-        bin.moving_queries_tokens = moving.aggregated_query_total;
-        bin.moving_hits_tokens = moving.aggregated_query_hit;
+        bin.running = standing.num_running;
+        bin.waiting = standing.num_waiting;
+        bin.used_blocks = standing.used_blocks;
+        bin.peak_used_blocks = bin.peak_used_blocks.max(standing.peak_used_blocks);
+        bin.moving_queries_tokens = standing.moving_queries_tokens;
+        bin.moving_hits_tokens = standing.moving_hits_tokens;
     }
 
     pub fn on_request(&mut self, at: SimTime, is_finished: bool) {
@@ -186,17 +202,11 @@ mod tests {
     #[test]
     fn bins_are_joined_when_the_run_is_long_and_nothing_is_lost() {
         let mut series = Timeseries::new();
-        let moving = CachingMetrics::default();
         for second in 0..5_000_u64 {
             let at = SimTime(second * FIRST_WIDTH_NS);
-            let step = StepRecord {
-                finished_at: at,
-                num_decode_tokens: 3,
-                num_running: second as u32,
-                num_free_blocks: 10,
-                ..StepRecord::default()
-            };
-            series.on_step(&step, 100, &moving);
+            let step = StepRecord { finished_at: at, num_decode_tokens: 3, ..StepRecord::default() };
+            let standing = Standing { num_running: second as u32, used_blocks: 89, ..Standing::default() };
+            series.on_step(&step, &standing);
             series.on_request(at, true);
         }
         assert_eq!(series.width_s(), 4.0);
@@ -207,15 +217,28 @@ mod tests {
     }
 
     #[test]
-    fn a_bin_without_steps_keeps_how_things_stood() {
+    fn a_bin_that_is_left_alone_counts_once() {
         let mut series = Timeseries::new();
-        let step = StepRecord {
-            num_scheduled_requests: 5,
-            num_running: 5,
-            num_free_blocks: 1,
+        let decode = |second: u64| StepRecord {
+            finished_at: SimTime(second * FIRST_WIDTH_NS),
+            num_decode_tokens: 3,
             ..StepRecord::default()
         };
-        series.on_step(&step, 10, &CachingMetrics::default());
+        // Bins 0 to 1,000 are 1,001, and the next step is far away.
+        for second in [0, 1_000, 9_000] {
+            series.on_step(&decode(second), &Standing::default());
+        }
+        assert_eq!(series.bins().iter().map(|bin| bin.decode_tokens).sum::<u64>(), 9);
+        let coarser = series.coarser();
+        assert!(coarser.bins().len() <= MAX_CHART_BINS);
+        assert_eq!(coarser.bins().iter().map(|bin| bin.decode_tokens).sum::<u64>(), 9);
+    }
+
+    #[test]
+    fn a_bin_without_steps_keeps_how_things_stood() {
+        let mut series = Timeseries::new();
+        let step = StepRecord { num_scheduled_requests: 5, ..StepRecord::default() };
+        series.on_step(&step, &Standing { num_running: 5, ..Standing::default() });
         series.on_request(SimTime(2_500_000_000), true);
         let running: Vec<_> = series.bins().iter().map(|bin| (bin.steps, bin.running)).collect();
         assert_eq!(running, [(1, 5), (0, 5), (0, 5)]);

@@ -6,22 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::ScenarioError;
-use super::check::check;
-use super::engine_section::TransferSection;
-use super::file::{CostSection, ScenarioFile};
+use super::cluster_section::ClusterSection;
+use super::file::ScenarioFile;
+use super::pool::{Pool, pools};
 use super::template::Template;
 use super::trace_progress::{CountingReader, TraceWithProgress};
 use super::tree::Node;
 use crate::catalog::{Gpu, KvCacheSize, MemoryConfig, Model, SizingError, size_kv_cache};
-use crate::cost::{ConstantCost, CostModel, Profile, Roofline};
+use crate::cost::{CostModel, Profile};
 use crate::engine::EngineConfig;
-use crate::engine::connector::{KvConnector, TierConfig, TierGroup, TieredConnector};
-use crate::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
-use crate::engine::kv_cache::KvCacheSpec;
-use crate::engine::scheduler::Scheduler;
-use crate::simulation::{
-    Action, ActionKind, DraftAcceptance, Link, Replica, ReplicaConfig, Simulation, Transfers,
-};
+use crate::simulation::router::RouterConfig;
+use crate::simulation::{Action, ActionKind, Simulation};
 use crate::units::SimTime;
 use crate::workload::trace::{HfTokenizer, SharedTrace, SharedTraces, Trace, TraceConfig, TraceInput};
 use crate::workload::{ConfigError, TraceFile, Workload, WorkloadConfig, WorkloadError};
@@ -52,6 +47,9 @@ pub struct Scenario {
     pub kv_cache_size: KvCacheSize,
     /// How fast the GPU is, unless the cost is constant.
     pub profile: Profile,
+    /// The kinds of replicas, one or more. Model, GPU, engine and profile above are those that the
+    /// scenario gives to all, before a kind changes them.
+    pub pools: Vec<Pool>,
 }
 
 /// Where a scenario comes from and the tree made of it, to which errors point.
@@ -76,8 +74,6 @@ impl Typed {
     }
 }
 
-const GIB: f64 = (1_u64 << 30) as f64;
-
 impl Scenario {
     /// Reads and checks a scenario. Opens no trace yet.
     ///
@@ -89,15 +85,16 @@ impl Scenario {
 
     /// Checks what was read.
     pub(super) fn new(typed: Typed, file: ScenarioFile) -> Result<Self, ScenarioError> {
-        let checked = check(&typed, &file)?;
+        let (own, pools) = pools(&typed, &file)?;
         let scenario = Self {
             typed,
             file,
-            model: checked.model,
-            gpu: checked.gpu,
-            engine: checked.engine,
-            kv_cache_size: checked.kv_cache_size,
-            profile: checked.profile,
+            model: own.model,
+            gpu: own.gpu,
+            engine: own.engine,
+            kv_cache_size: own.kv_cache_size,
+            profile: own.profile,
+            pools,
         };
         scenario.trace_path()?;
         Ok(scenario)
@@ -154,21 +151,10 @@ impl Scenario {
     /// # Errors
     /// As [`Self::build`].
     pub fn build_sharing(&self, traces: &SharedTraces) -> Result<Simulation, ScenarioError> {
-        self.build_with(self.workload_sharing(traces)?, self.cost())
+        self.build_with(self.workload_sharing(traces)?, &Pool::cost)
     }
 
-    /// How long steps take.
-    pub fn cost(&self) -> CostModel {
-        match &self.file.cost {
-            Some(CostSection::Constant(constant)) => CostModel::Constant(ConstantCost {
-                step_ns: constant.step_ns,
-                per_token_ns: constant.per_token_ns,
-            }),
-            Some(CostSection::Profile(_)) | None => self.cost_with(self.profile.clone()),
-        }
-    }
-
-    /// The same server with sessions and requests that start at `load` times their rate.
+    /// The same servers with sessions and requests that start at `load` times their rate.
     ///
     /// # Errors
     /// The workload has no rate that could change.
@@ -181,37 +167,26 @@ impl Scenario {
         Ok(scaled)
     }
 
-    /// The cost of the scenario's model with a profile of its GPU.
-    pub fn cost_with(&self, profile: Profile) -> CostModel {
-        let tp = self.file.engine.tensor_parallel_size;
-        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, profile)))
-    }
-
-    /// The same server with another load and clock.
+    /// The same servers with another load, and the clocks that `cost` gives to each kind of them.
     ///
     /// # Errors
     /// Settings that the scheduler refuses.
     pub fn build_with(
         &self,
         workload: Box<dyn Workload>,
-        cost: CostModel,
+        cost: &dyn Fn(&Pool) -> CostModel,
     ) -> Result<Simulation, ScenarioError> {
         let seed = self.seed();
-        let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
-        let transfers = self.file.engine.kv_transfer_config.as_ref().map(|config| self.transfers(config));
-        let connector = transfers
-            .as_ref()
-            .map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
-        let is_hashed = self.engine.enable_prefix_caching || connector.is_some();
-        let hasher = is_hashed.then(|| self.hasher(hash_block_size));
-        let scheduler = Scheduler::new(self.engine.clone(), hasher, connector)
-            .map_err(|error| self.typed.wrong_as(&format!("engine.{}", error.field), &error.to_string()))?;
-        let drafts = self
-            .file
-            .engine
-            .speculative_config
-            .map(|spec| DraftAcceptance { acceptance_rate: spec.acceptance_rate, seed });
-        let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers, drafts });
+        let mut replicas = Vec::with_capacity(self.num_replicas() as usize);
+        for pool in &self.pools {
+            for _ in 0..pool.num_replicas {
+                let index = replicas.len() as u64;
+                let replica = pool.replica(cost(pool), seed, index).map_err(|error| {
+                    self.typed.wrong_as(&format!("engine.{}", error.field), &error.to_string())
+                })?;
+                replicas.push(replica);
+            }
+        }
         let actions = self.file.actions.iter().map(|action| Action {
             at: SimTime::from_secs_f64(action.at_s),
             kind: ActionKind::ResetPrefixCache {
@@ -219,51 +194,41 @@ impl Scenario {
                 reset_external: action.reset_prefix_cache.reset_external,
             },
         });
-        Ok(Simulation::new(workload, replica, actions.collect()))
+        let router = self.router().build(seed);
+        Ok(Simulation::new(workload, replicas, router, actions.collect()))
     }
 
-    /// Digests only where somebody sees them: in KV events.
-    fn hasher(&self, hash_block_size: u32) -> RequestBlockHasher {
-        let lookahead = self.engine.num_hash_lookahead_tokens();
-        if !self.engine.enable_kv_cache_events {
-            return RequestBlockHasher::identity(hash_block_size, lookahead);
+    /// So many replicas of the first kind behind a router, and no other.
+    pub fn with_fleet(&self, num_replicas: u32, router: &RouterConfig) -> Self {
+        let mut fleet = self.clone();
+        fleet.pools.truncate(1);
+        fleet.pools.iter_mut().for_each(|pool| pool.num_replicas = num_replicas);
+        fleet.file.cluster =
+            Some(ClusterSection { replicas: Some(num_replicas), pools: None, router: router.clone() });
+        fleet
+    }
+
+    /// Of all kinds.
+    pub fn num_replicas(&self) -> u32 {
+        self.pools.iter().map(|pool| pool.num_replicas).sum()
+    }
+
+    fn router(&self) -> RouterConfig {
+        self.file.cluster.as_ref().map(|cluster| cluster.router.clone()).unwrap_or_default()
+    }
+
+    /// An error unless there is just one replica, for what makes sense of one alone.
+    ///
+    /// # Errors
+    /// There are several.
+    pub(crate) fn check_alone(&self, what: &str) -> Result<(), ScenarioError> {
+        match self.num_replicas() {
+            1 => Ok(()),
+            several => Err(self
+                .typed
+                .wrong("cluster", format!("{what} is of one replica, and the scenario has {several}"))
+                .hint("add --set cluster=null to look at one")),
         }
-        let algo = self.engine.prefix_caching_hash_algo;
-        let mut random = [0; 32];
-        random[..8].copy_from_slice(&self.seed().to_le_bytes());
-        let python_hash_seed = self.file.engine.python_hash_seed.as_deref();
-        let none_hash = init_none_hash(algo, &resolve_none_hash_seed(algo, python_hash_seed, &random));
-        RequestBlockHasher::digests(algo, none_hash, hash_block_size, lookahead)
-    }
-
-    fn transfers(&self, config: &TransferSection) -> Transfers {
-        let tp = self.file.engine.tensor_parallel_size;
-        let bytes_per_block = self.kv_cache_size.bytes_per_block;
-        let tiers: Vec<TierConfig> = config
-            .tiers
-            .iter()
-            .map(|tier| TierConfig {
-                kind: tier.kind,
-                capacity_blocks: (tier.size_gib * GIB / (bytes_per_block * u64::from(tp)) as f64) as usize,
-                eviction: tier.eviction,
-            })
-            .collect();
-        let link = |tier: &super::TierSection| Link {
-            latency: SimTime::from_secs_f64(tier.latency_us / 1e6),
-            read_bytes_per_s: tier.read_gb_per_s * 1e9,
-            write_bytes_per_s: tier.write_gb_per_s * 1e9,
-        };
-        let group = |spec: &KvCacheSpec| TierGroup {
-            block_size: self.engine.group_block_size(spec),
-            sliding_window: match *spec {
-                KvCacheSpec::SlidingWindow { sliding_window, .. } => Some(sliding_window),
-                _ => None,
-            },
-        };
-        let groups: Vec<TierGroup> = self.engine.kv_cache_groups.iter().map(group).collect();
-        let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
-        let connector = TieredConnector::new(hash_block_size, &groups, &tiers);
-        Transfers::new(connector, config.tiers.iter().map(link).collect(), bytes_per_block)
     }
 
     /// Makes the workload alone, and opens its traces if it has some.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::cluster_section::ClusterSection;
 use super::engine_section::EngineSection;
 use crate::workload::WorkloadConfig;
 
@@ -26,7 +27,10 @@ pub struct ScenarioFile {
     /// The GPU's built-in profile if left out.
     #[serde(default)]
     pub cost: Option<CostSection>,
-    /// What is done to the server while it runs.
+    /// One replica if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterSection>,
+    /// What is done to the servers while they run.
     #[serde(default)]
     pub actions: Vec<ActionSection>,
 }

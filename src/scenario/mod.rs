@@ -7,11 +7,14 @@
 
 mod build;
 mod check;
+mod cluster_section;
 mod deserialize;
 mod engine_section;
 mod error;
 mod file;
 mod kv_cache_groups;
+mod pool;
+mod replica;
 mod run_info;
 mod server_size;
 mod template;
@@ -19,11 +22,14 @@ mod trace_progress;
 mod tree;
 
 pub use build::{Scenario, Source};
+pub use cluster_section::{ClusterSection, PoolSection};
 pub(crate) use deserialize::NodeDeserializer;
 pub use engine_section::{EngineSection, SpeculativeSection, TierSection, TransferSection};
 pub use error::{ErrorKind, ScenarioError};
 pub(crate) use error::{FieldError, Place, suggest};
 pub use file::{ActionSection, CostSection, ScenarioFile};
+pub use pool::Pool;
 pub use server_size::{ModelError, ServerSize, find_model};
 pub use template::Template;
+pub(crate) use trace_progress::CountingReader;
 pub(crate) use tree::{Node, Value, split_path};

@@ -1,12 +1,17 @@
 //! What a report says of a scenario.
 
 use super::Scenario;
-use crate::report::{RunInfo, TraceInfo};
+use crate::report::{FleetInfo, ReplicaInfo, RunInfo, TraceInfo};
 use crate::simulation::Simulation;
 
 impl Scenario {
     /// For the report of a `simulation` of this scenario.
     pub fn run_info(&self, simulation: &Simulation, trace: Option<TraceInfo>) -> RunInfo {
+        // Of all kinds of replicas that which hits soonest.
+        let shortest_hit = simulation
+            .replicas()
+            .map(|replica| replica.scheduler().kv_cache_manager().shortest_hit())
+            .min_by_key(|hit| hit.prompt_tokens);
         RunInfo {
             name: self.file.name.clone(),
             seed: self.seed(),
@@ -19,9 +24,30 @@ impl Scenario {
             block_size_tokens: self.engine.block_size,
             enable_prefix_caching: self.engine.enable_prefix_caching,
             num_kv_cache_groups: self.engine.kv_cache_groups.len(),
-            shortest_hit: simulation.replica().scheduler().kv_cache_manager().shortest_hit(),
+            shortest_hit: shortest_hit.unwrap_or_default(),
             kv_events: self.engine.enable_kv_cache_events,
             tenants: simulation.tenants().to_vec(),
+            fleet: self.fleet_info(),
         }
+    }
+
+    /// With several replicas.
+    fn fleet_info(&self) -> Option<FleetInfo> {
+        let replicas: Vec<ReplicaInfo> = self
+            .pools
+            .iter()
+            .flat_map(|pool| {
+                let info = ReplicaInfo {
+                    pool: pool.name.clone(),
+                    gpu: pool.gpu.name.to_owned(),
+                    tensor_parallel_size: pool.section.tensor_parallel_size,
+                    num_gpu_blocks: pool.engine.num_gpu_blocks,
+                    block_size_tokens: pool.engine.block_size,
+                };
+                std::iter::repeat_n(info, pool.num_replicas as usize)
+            })
+            .collect();
+        let router = self.file.cluster.as_ref().map(|cluster| cluster.router.policy).unwrap_or_default();
+        (replicas.len() > 1).then(|| FleetInfo { router: router.name().to_owned(), replicas })
     }
 }

@@ -8,7 +8,7 @@ use crate::units::SimTime;
 use crate::workload::{Arrival, Workload, WorkloadError, WorkloadNotes};
 
 /// A reader and the bytes that were taken from it.
-pub(super) struct CountingReader<R> {
+pub(crate) struct CountingReader<R> {
     pub inner: R,
     pub num_bytes: Arc<AtomicU64>,
 }

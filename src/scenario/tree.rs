@@ -193,6 +193,28 @@ impl Node {
         entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node)
     }
 
+    /// Takes a key out of this map.
+    pub fn remove(&mut self, name: &str) {
+        if let Value::Map(entries) = &mut self.value {
+            entries.retain(|(key, _)| key.name != name);
+        }
+    }
+
+    /// Puts a value at a key of this map; with `merge`, a map over the map that is there, key by key.
+    pub fn overlay(&mut self, name: &str, over: &Self, merge: bool) {
+        let Value::Map(entries) = &mut self.value else { return };
+        let Some((_, under)) = entries.iter_mut().find(|(key, _)| key.name == name) else {
+            entries.push((Key { name: name.to_owned(), place: over.place.clone() }, over.clone()));
+            return;
+        };
+        match (&over.value, &under.value) {
+            (Value::Map(over), Value::Map(_)) if merge => {
+                over.iter().for_each(|(key, node)| under.overlay(&key.name, node, true));
+            }
+            _ => *under = over.clone(),
+        }
+    }
+
     /// The values without their places.
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
@@ -351,6 +373,20 @@ mod tests {
         let mut expected = Node::parse("a: [{b: null, c: [x, 1.5]}, {b: 5}]\nd: {e: -1}\n").unwrap();
         expected.set_place(&anywhere);
         assert_eq!(node, expected);
+    }
+
+    #[test]
+    fn a_map_is_laid_over_another() {
+        let mut node = Node::parse("a: {b: 1, c: {d: 2, e: 3}}\n").unwrap();
+        let over = Node::parse("b: 5\nc: {d: 6, f: 7}\n").unwrap();
+        node.overlay("a", &over, true);
+        assert_eq!(node.to_json(), serde_json::json!({"a": {"b": 5, "c": {"d": 6, "e": 3, "f": 7}}}));
+        node.overlay("a", &over, false);
+        node.overlay("g", &over, true);
+        node.remove("a");
+        assert_eq!(node.to_json(), serde_json::json!({"g": {"b": 5, "c": {"d": 6, "f": 7}}}));
+        // Values keep their place.
+        assert_eq!(node.locate("g.c.d"), Some(&Place::File { line: 2, column: 8 }));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Events in order of time, then rank, then insertion.
+//! Events in order of time, then rank, then replica, then insertion.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,19 +6,19 @@ use std::collections::BinaryHeap;
 use crate::engine::RequestSlot;
 use crate::units::SimTime;
 
-/// What can happen; at equal time in this order.
+/// What can happen; at equal time in this order, and of one kind in the order of the replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     /// A step's output is processed. First, so that the answers of a step end before anything new.
-    Update,
-    /// A request reaches the server. Known to the workload, so never in the queue itself.
+    Update { replica: u32 },
+    /// A request reaches the router. Known to the workload, so never in the queue itself.
     Arrival,
     /// The patience of a request's client ends. After what the client waits for can have come.
-    Abort { slot: RequestSlot, index: u64 },
-    /// Somebody acts on the server, such as a reset of its cache.
+    Abort { replica: u32, slot: RequestSlot, index: u64 },
+    /// Somebody acts on the servers, such as a reset of their caches.
     Action(usize),
     /// The engine looks for work. Last, so that it sees all that came in at this time.
-    Iterate,
+    Iterate { replica: u32 },
 }
 
 #[derive(Debug, Default)]
@@ -48,25 +48,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_times_leave_by_rank_then_by_insertion() {
+    fn equal_times_leave_by_rank_then_by_replica_then_by_insertion() {
         let mut queue = EventQueue::default();
-        queue.push(SimTime(5), Event::Iterate);
-        queue.push(SimTime(5), Event::Action(1));
-        queue.push(SimTime(5), Event::Abort { slot: RequestSlot(3), index: 8 });
-        queue.push(SimTime(5), Event::Update);
-        queue.push(SimTime(4), Event::Iterate);
-        queue.push(SimTime(5), Event::Action(0));
+        let iterate = |replica| Event::Iterate { replica };
+        let update = |replica| Event::Update { replica };
+        let abort = Event::Abort { replica: 0, slot: RequestSlot(3), index: 8 };
+        for event in [iterate(1), iterate(0), Event::Action(1), abort, update(2), update(1), Event::Action(0)]
+        {
+            queue.push(SimTime(5), event);
+        }
+        queue.push(SimTime(4), iterate(2));
         let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(at, event)| (at.0, event)).collect();
-        assert_eq!(
-            order,
-            [
-                (4, Event::Iterate),
-                (5, Event::Update),
-                (5, Event::Abort { slot: RequestSlot(3), index: 8 }),
-                (5, Event::Action(0)),
-                (5, Event::Action(1)),
-                (5, Event::Iterate)
-            ]
-        );
+        let at_5 = [update(1), update(2), abort, Event::Action(0), Event::Action(1), iterate(0), iterate(1)];
+        assert_eq!(order[0], (4, iterate(2)));
+        assert_eq!(order[1..], at_5.map(|event| (5, event)));
     }
 }

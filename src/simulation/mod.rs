@@ -1,18 +1,22 @@
-//! Simulated time: arrivals, replicas that serve them, and what happens when.
+//! Simulated time: arrivals, the router, replicas that serve them, and what happens when.
 //!
 //! Time is integer nanoseconds. Events at equal time leave in the order of their rank
-//! ([`Event`]), then of insertion, so a run depends on nothing but its scenario and seed.
+//! ([`Event`]), then of the replicas, then of insertion, so a run depends on nothing but its scenario and seed.
 
 mod event_queue;
 mod kv_usage;
 mod observer;
 mod output_steps;
 mod replica;
+pub mod router;
 mod run;
+mod serving;
 mod transfers;
 
 #[cfg(test)]
 mod abort_tests;
+#[cfg(test)]
+mod fleet_tests;
 #[cfg(test)]
 mod tests;
 

@@ -16,6 +16,8 @@ use crate::units::SimTime;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRecord {
     pub index: u64,
+    /// Which replica served it.
+    pub replica: u32,
     pub tenant: u32,
     pub session: Option<u64>,
     pub turn: u32,
@@ -53,7 +55,8 @@ impl RequestRecord {
 /// A step whose output was processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepRecord {
-    /// Counted from 0.
+    pub replica: u32,
+    /// Counted from 0, for each replica.
     pub index: u64,
     /// When the host began to plan it.
     pub scheduled_at: SimTime,
@@ -116,7 +119,7 @@ pub struct TransferRecord {
     pub bytes: u64,
 }
 
-/// Follows a simulation. Times never decrease from one call to the next.
+/// Follows a simulation. Times never decrease from one call to the next. Replicas are counted from 0.
 pub trait Observer {
     fn on_step(&mut self, step: &StepRecord);
     fn on_request(&mut self, request: &RequestRecord);
@@ -124,23 +127,31 @@ pub trait Observer {
     /// that computed something are counted, as [`Self::on_step`] tells of them.
     fn on_output_steps(&mut self, _request: &RequestRecord, _spans: &[StepSpan]) {}
     /// Blocks that were handed out again.
-    fn on_evictions(&mut self, evictions: &[BlockEviction]);
+    fn on_evictions(&mut self, replica: u32, evictions: &[BlockEviction]);
     /// Times between two hits on one block, in nanoseconds.
-    fn on_reuse_gaps(&mut self, gaps_ns: &[u64]);
+    fn on_reuse_gaps(&mut self, replica: u32, gaps_ns: &[u64]);
     /// Events of a step, when they are on.
     /// The scheduler knows the digests of their hashes.
-    fn on_kv_events(&mut self, _at: SimTime, _events: &[KvCacheEvent], _scheduler: &Scheduler) {}
+    fn on_kv_events(
+        &mut self,
+        _replica: u32,
+        _at: SimTime,
+        _events: &[KvCacheEvent],
+        _scheduler: &Scheduler,
+    ) {
+    }
     /// Each call of the engine, before anything else is told of it. The journal is empty unless the
     /// blocks are followed (`Simulation::follow_engine`).
     fn on_engine_call(
         &mut self,
+        _replica: u32,
         _at: SimTime,
         _call: EngineCall<'_>,
         _journal: &[JournalEntry],
         _scheduler: &Scheduler,
     ) {
     }
-    fn on_transfer(&mut self, _transfer: &TransferRecord) {}
+    fn on_transfer(&mut self, _replica: u32, _transfer: &TransferRecord) {}
     /// A reset of the prefix cache was asked for, and `done` or refused.
-    fn on_reset(&mut self, _at: SimTime, _done: bool, _num_preempted: u32) {}
+    fn on_reset(&mut self, _replica: u32, _at: SimTime, _done: bool, _num_preempted: u32) {}
 }

@@ -96,6 +96,8 @@ pub(super) enum Next {
 }
 
 pub struct Replica {
+    /// Which one of the simulation's it is.
+    index: u32,
     scheduler: Scheduler,
     cost: CostModel,
     transfers: Option<Transfers>,
@@ -123,6 +125,7 @@ impl Replica {
     pub fn new(config: ReplicaConfig) -> Self {
         let max_batches = config.scheduler.config().max_concurrent_batches() as usize;
         Self {
+            index: 0,
             scheduler: config.scheduler,
             cost: config.cost,
             transfers: config.transfers,
@@ -144,6 +147,21 @@ impl Replica {
 
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
+    }
+
+    /// Counted from 0, in the order in which the simulation was given its replicas.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(super) fn set_index(&mut self, index: u32) {
+        self.index = index;
+    }
+
+    /// Blocks that requests hold.
+    pub(super) fn used_blocks(&self) -> u32 {
+        let pool = self.scheduler.kv_cache_manager().block_pool();
+        pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks()
     }
 
     pub(super) fn follow_engine(&mut self) {
@@ -205,7 +223,7 @@ impl Replica {
             rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
         });
         let call = EngineCall::AddRequest { slot, id: index };
-        tell(&mut self.scheduler, &mut self.journal, at, call, observer);
+        tell(self.index, &mut self.scheduler, &mut self.journal, at, call, observer);
         Ok(slot)
     }
 
@@ -239,10 +257,10 @@ impl Replica {
         self.scheduler.finish_requests(&[index], RequestStatus::FinishedAborted, &mut finished);
         self.note_kv_usage(now);
         let call = EngineCall::Abort { finished: &finished };
-        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
         for finished in &finished {
             let Some(live) = self.live[slot.index()].take() else { continue };
-            let record = request_record(&live, finished, was_admitted, now);
+            let record = request_record(self.index, &live, finished, was_admitted, now);
             observer.on_output_steps(&record, live.output_steps.spans());
             observer.on_request(&record);
         }
@@ -270,8 +288,8 @@ impl Replica {
         let done = self.scheduler.reset_prefix_cache(reset_running_requests, reset_external, &mut preempted);
         self.note_kv_usage(now);
         let call = EngineCall::ResetPrefixCache { done, preempted: &preempted };
-        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
-        observer.on_reset(now, done, preempted.len() as u32);
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
+        observer.on_reset(self.index, now, done, preempted.len() as u32);
     }
 
     /// One turn of the engine's loop: plans a step if there is work and room in the queue.
@@ -316,6 +334,7 @@ impl Replica {
         self.scheduler.schedule(&mut batch.output);
         self.note_kv_usage(now);
         batch.record = StepRecord {
+            replica: self.index,
             index: self.num_steps,
             scheduled_at: now,
             num_scheduled_requests: batch.output.scheduled.len() as u32 + batch.output.num_steady,
@@ -331,10 +350,10 @@ impl Replica {
         batch.done_at = batch.record.started_at + SimTime(time.gpu_ns);
         self.gpu_free_at = batch.done_at;
         let call = EngineCall::Schedule { record: &batch.record, output: &batch.output };
-        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
         if let Some(transfers) = &mut self.transfers {
             transfers.start(now, batch.done_at);
-            transfers.take_begun().for_each(|transfer| observer.on_transfer(&transfer));
+            transfers.take_begun().for_each(|transfer| observer.on_transfer(self.index, &transfer));
         }
         batch
     }
@@ -414,7 +433,7 @@ impl Replica {
         for finished in &self.outputs.finished {
             let Some(live) = self.live[finished.slot.index()].take() else { continue };
             ended.push(live.spec.index);
-            let record = request_record(&live, finished, true, now);
+            let record = request_record(self.index, &live, finished, true, now);
             observer.on_output_steps(&record, live.output_steps.spans());
             observer.on_request(&record);
         }
@@ -424,9 +443,7 @@ impl Replica {
 
     /// The number of blocks in use may have changed.
     fn note_kv_usage(&mut self, now: SimTime) {
-        let pool = self.scheduler.kv_cache_manager().block_pool();
-        let used_blocks = pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks();
-        self.kv_usage.set(now, used_blocks);
+        self.kv_usage.set(now, self.used_blocks());
     }
 
     /// With sync scheduling the drafts for the next step are known after this one.
@@ -454,21 +471,21 @@ impl Replica {
         batch.record.spec_decoding = self.outputs.spec_decoding_stats.unwrap_or_default();
         if let Some(residency) = pool.residency_mut() {
             if !residency.evictions.is_empty() {
-                observer.on_evictions(&residency.evictions);
+                observer.on_evictions(self.index, &residency.evictions);
                 residency.evictions.clear();
             }
             if !residency.reuse_gaps_ns.is_empty() {
-                observer.on_reuse_gaps(&residency.reuse_gaps_ns);
+                observer.on_reuse_gaps(self.index, &residency.reuse_gaps_ns);
                 residency.reuse_gaps_ns.clear();
             }
         }
         let call = EngineCall::UpdateFromOutput { record: &batch.record, outputs: &self.outputs };
-        tell(&mut self.scheduler, &mut self.journal, now, call, observer);
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
         if let Some(transfers) = &mut self.transfers {
-            transfers.take_begun().for_each(|transfer| observer.on_transfer(&transfer));
+            transfers.take_begun().for_each(|transfer| observer.on_transfer(self.index, &transfer));
         }
         if !self.outputs.events.is_empty() {
-            observer.on_kv_events(now, &self.outputs.events, &self.scheduler);
+            observer.on_kv_events(self.index, now, &self.outputs.events, &self.scheduler);
         }
         observer.on_step(&batch.record);
     }
@@ -510,6 +527,7 @@ impl Live {
 
 /// Tells of a call of the engine, with what it wrote into its journal.
 fn tell(
+    replica: u32,
     scheduler: &mut Scheduler,
     journal: &mut Vec<JournalEntry>,
     at: SimTime,
@@ -518,10 +536,11 @@ fn tell(
 ) {
     journal.clear();
     journal.extend(scheduler.kv_cache_manager_mut().block_pool_mut().drain_journal());
-    observer.on_engine_call(at, call, journal, scheduler);
+    observer.on_engine_call(replica, at, call, journal, scheduler);
 }
 
 fn request_record(
+    replica: u32,
     live: &Live,
     finished: &FinishedRequest,
     was_admitted: bool,
@@ -529,6 +548,7 @@ fn request_record(
 ) -> RequestRecord {
     RequestRecord {
         index: live.spec.index,
+        replica,
         tenant: live.spec.tenant,
         session: live.spec.session,
         turn: live.spec.turn,

@@ -6,7 +6,10 @@ use thiserror::Error;
 
 use super::event_queue::{Event, EventQueue};
 use super::observer::Observer;
-use super::replica::{Next, Replica};
+use super::replica::Replica;
+use super::router::{ReplicaView, Router};
+use super::serving::Serving;
+use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::scheduler::RequestError;
 use crate::units::SimTime;
 use crate::workload::{Workload, WorkloadError, WorkloadNotes};
@@ -44,7 +47,7 @@ impl SimulationError {
     }
 }
 
-/// What somebody does to the server at a given time.
+/// What somebody does to all servers at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActionKind {
     /// `reset_external` also empties the tiers behind the GPU's cache.
@@ -59,36 +62,42 @@ pub struct Action {
 
 pub struct Simulation {
     workload: Box<dyn Workload>,
-    replica: Replica,
+    router: Box<dyn Router>,
+    replicas: Vec<Serving>,
+    /// What the router sees of each replica.
+    views: Vec<ReplicaView>,
     actions: Vec<Action>,
     events: EventQueue,
     now: SimTime,
-    /// When the replica's loop goes on; `None` while a step is being executed, or nothing is to do.
-    /// An [`Event::Iterate`] of another time has been overtaken.
-    iterate_at: Option<SimTime>,
-    /// The replica's loop waits and may be woken.
-    is_idle: bool,
-    is_stuck: bool,
     ended: Vec<u64>,
 }
 
 impl Simulation {
-    pub fn new(workload: Box<dyn Workload>, replica: Replica, actions: Vec<Action>) -> Self {
+    /// # Panics
+    /// Without a replica.
+    pub fn new(
+        workload: Box<dyn Workload>,
+        replicas: Vec<Replica>,
+        router: Box<dyn Router>,
+        actions: Vec<Action>,
+    ) -> Self {
+        assert!(!replicas.is_empty(), "somebody has to serve");
         let mut events = EventQueue::default();
         for (index, action) in actions.iter().enumerate() {
             events.push(action.at, Event::Action(index));
         }
-        Self {
-            workload,
-            replica,
-            actions,
-            events,
-            now: SimTime::ZERO,
-            iterate_at: None,
-            is_idle: true,
-            is_stuck: false,
-            ended: Vec::new(),
-        }
+        let view = |replica: &Replica| ReplicaView {
+            is_ready: true,
+            num_blocks: replica.scheduler().config().num_gpu_blocks - 1,
+            ..ReplicaView::default()
+        };
+        let views = replicas.iter().map(view).collect();
+        let serving = |(index, mut replica): (usize, Replica)| {
+            replica.set_index(index as u32);
+            Serving::new(replica)
+        };
+        let replicas = replicas.into_iter().enumerate().map(serving).collect();
+        Self { workload, router, replicas, views, actions, events, now: SimTime::ZERO, ended: Vec::new() }
     }
 
     /// The time of the last event.
@@ -96,14 +105,29 @@ impl Simulation {
         self.now
     }
 
-    pub fn replica(&self) -> &Replica {
-        &self.replica
+    pub fn replicas(&self) -> impl ExactSizeIterator<Item = &Replica> {
+        self.replicas.iter().map(|serving| &serving.replica)
+    }
+
+    /// What the tiers behind the GPUs' caches have done, if there are any: those of one place in the
+    /// order of tiers are added up over the replicas.
+    pub fn tier_stats(&self) -> Vec<(TierKind, TierStats)> {
+        let mut sum: Vec<(TierKind, TierStats)> = Vec::new();
+        for replica in self.replicas() {
+            for (place, (kind, stats)) in replica.tier_stats().into_iter().enumerate() {
+                match sum.get_mut(place) {
+                    Some((_, so_far)) => so_far.add(&stats),
+                    None => sum.push((kind, stats)),
+                }
+            }
+        }
+        sum
     }
 
     /// Lets [`Observer::on_engine_call`] have the journal, and makes the engine list in full what it
     /// does. No decision changes.
     pub fn follow_engine(&mut self) {
-        self.replica.follow_engine();
+        self.replicas.iter_mut().for_each(|serving| serving.replica.follow_engine());
     }
 
     /// See [`Workload::progress`].
@@ -158,7 +182,8 @@ impl Simulation {
 
     fn step_before(&mut self, end: SimTime, observer: &mut dyn Observer) -> Result<bool, SimulationError> {
         let Some((at, event)) = self.next_event()? else {
-            return if self.is_stuck { Err(self.deadlock()) } else { Ok(false) };
+            let stuck = self.replicas.iter().find(|serving| serving.is_stuck);
+            return stuck.map_or(Ok(false), |serving| Err(self.deadlock(&serving.replica)));
         };
         if at > end {
             return Ok(false);
@@ -170,84 +195,90 @@ impl Simulation {
         }
         match event {
             Event::Arrival => self.arrive(observer)?,
-            Event::Update => {
-                let next = self.replica.update(at, &mut self.ended, observer);
-                for index in self.ended.drain(..) {
-                    self.workload.finished(index, at);
-                }
-                self.plan(next);
-            }
-            Event::Abort { slot, index } => {
-                if self.replica.abort(at, slot, index, observer) {
+            Event::Update { replica } => self.update(replica as usize, observer),
+            Event::Abort { replica, slot, index } => {
+                let at_replica = replica as usize;
+                if self.replicas[at_replica].replica.abort(at, slot, index, observer) {
+                    self.left(at_replica, index);
                     self.workload.aborted(index, at);
-                    self.wake();
+                    self.wake(at_replica);
                 }
             }
             Event::Action(index) => self.act(index, observer),
-            Event::Iterate if self.iterate_at == Some(at) => {
-                self.iterate_at = None;
-                self.is_idle = false;
-                let next = self.replica.iterate(at, observer);
-                self.plan(next);
+            Event::Iterate { replica } => {
+                if self.replicas[replica as usize].iterate(at, &mut self.events, observer) {
+                    self.look(replica as usize);
+                }
             }
-            Event::Iterate => {}
         }
         Ok(true)
     }
 
-    fn plan(&mut self, next: Next) {
-        self.is_stuck = next == Next::Stuck;
-        match next {
-            Next::Iterate(at) => self.iterate_at(at),
-            Next::Update(at) => self.events.push(at, Event::Update),
-            Next::Waiting(at) => {
-                self.is_idle = true;
-                self.iterate_at(at);
-            }
-            Next::Idle | Next::Stuck => self.is_idle = true,
+    fn update(&mut self, at: usize, observer: &mut dyn Observer) {
+        let mut ended = std::mem::take(&mut self.ended);
+        let next = self.replicas[at].replica.update(self.now, &mut ended, observer);
+        for index in ended.drain(..) {
+            self.left(at, index);
+            self.workload.finished(index, self.now);
         }
+        self.ended = ended;
+        self.replicas[at].plan(next, &mut self.events);
+        self.look(at);
     }
 
-    fn iterate_at(&mut self, at: SimTime) {
-        self.iterate_at = Some(at);
-        self.events.push(at, Event::Iterate);
+    /// Brings the router's view of a replica up to date.
+    fn look(&mut self, at: usize) {
+        self.replicas[at].look(&mut self.views[at]);
     }
 
-    /// Wakes the replica if it waits.
-    fn wake(&mut self) {
-        if std::mem::take(&mut self.is_idle) {
-            self.iterate_at(self.now);
-        }
+    /// A request is no longer at a replica.
+    fn left(&mut self, at: usize, index: u64) {
+        self.views[at].num_in_flight -= 1;
+        self.router.ended(index, at);
+    }
+
+    /// Wakes a replica if it waits.
+    fn wake(&mut self, at: usize) {
+        self.replicas[at].wake(self.now, &mut self.events);
+        self.look(at);
     }
 
     fn arrive(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {
-        if let Some(arrival) = self.workload.next()? {
-            let index = arrival.request.index;
-            let trace_line = arrival.request.trace_line;
-            let patience = arrival.request.patience;
-            let slot = self
-                .replica
-                .add_request(arrival, observer)
-                .map_err(|source| SimulationError::Request { index, trace_line, source })?;
-            if let Some(patience) = patience {
-                self.events.push(self.now + patience.lasts, Event::Abort { slot, index });
-            }
-            self.wake();
+        let Some(arrival) = self.workload.next()? else { return Ok(()) };
+        let at = self.router.choose(&arrival.request, &self.views);
+        self.router.sent(&arrival.request, at);
+        self.views[at].num_in_flight += 1;
+        let index = arrival.request.index;
+        let trace_line = arrival.request.trace_line;
+        let patience = arrival.request.patience;
+        let added = self.replicas[at].replica.add_request(arrival, observer);
+        let slot = added.map_err(|source| SimulationError::Request { index, trace_line, source })?;
+        if let Some(patience) = patience {
+            let event = Event::Abort { replica: at as u32, slot, index };
+            self.events.push(self.now + patience.lasts, event);
         }
+        self.wake(at);
         Ok(())
     }
 
     fn act(&mut self, index: usize, observer: &mut dyn Observer) {
         match self.actions[index].kind {
             ActionKind::ResetPrefixCache { reset_running_requests, reset_external } => {
-                self.replica.reset_prefix_cache(self.now, reset_running_requests, reset_external, observer);
-                self.wake();
+                for at in 0..self.replicas.len() {
+                    self.replicas[at].replica.reset_prefix_cache(
+                        self.now,
+                        reset_running_requests,
+                        reset_external,
+                        observer,
+                    );
+                    self.wake(at);
+                }
             }
         }
     }
 
-    fn deadlock(&self) -> SimulationError {
-        let scheduler = self.replica.scheduler();
+    fn deadlock(&self, replica: &Replica) -> SimulationError {
+        let scheduler = replica.scheduler();
         let mut waiting = scheduler.kv_holding_waiting().chain(scheduler.waiting());
         SimulationError::Deadlock {
             at: self.now,

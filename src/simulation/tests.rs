@@ -1,3 +1,4 @@
+use super::router::RoundRobin;
 use super::*;
 use crate::cost::{ConstantCost, CostModel};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
@@ -71,10 +72,18 @@ pub(super) struct Seen {
     pub requests: Vec<RequestRecord>,
     pub steps: Vec<StepRecord>,
     has_drafts: bool,
+    /// Steps of several replicas are not told apart below.
+    is_fleet: bool,
     /// Steps without output between two with output, for one request.
     num_pauses: usize,
     evictions: usize,
     resets: Vec<(u64, bool, u32)>,
+}
+
+impl Seen {
+    pub fn of_fleet() -> Self {
+        Self { is_fleet: true, ..Self::default() }
+    }
 }
 
 impl Observer for Seen {
@@ -82,7 +91,7 @@ impl Observer for Seen {
         self.steps.push(*step);
     }
     fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
-        if request.finish_reason == FinishReason::Abort {
+        if request.finish_reason == FinishReason::Abort || self.is_fleet {
             return;
         }
         // The first and the last output are those of the request; each step brought at least a token.
@@ -102,11 +111,11 @@ impl Observer for Seen {
     fn on_request(&mut self, request: &RequestRecord) {
         self.requests.push(*request);
     }
-    fn on_evictions(&mut self, evictions: &[BlockEviction]) {
+    fn on_evictions(&mut self, _replica: u32, evictions: &[BlockEviction]) {
         self.evictions += evictions.iter().map(|run| run.num_blocks as usize).sum::<usize>();
     }
-    fn on_reuse_gaps(&mut self, _gaps_ns: &[u64]) {}
-    fn on_reset(&mut self, at: SimTime, done: bool, num_preempted: u32) {
+    fn on_reuse_gaps(&mut self, _replica: u32, _gaps_ns: &[u64]) {}
+    fn on_reset(&mut self, _replica: u32, at: SimTime, done: bool, num_preempted: u32) {
         self.resets.push((at.as_ns(), done, num_preempted));
     }
 }
@@ -137,8 +146,12 @@ pub(super) fn replica(
 
 pub(super) fn run(workload: Box<dyn Workload>, replica: Replica, actions: Vec<Action>) -> Seen {
     let mut seen = Seen { has_drafts: replica.scheduler().config().speculative.is_some(), ..Seen::default() };
-    Simulation::new(workload, replica, actions).run(&mut seen).unwrap();
+    alone(workload, replica, actions).run(&mut seen).unwrap();
     seen
+}
+
+fn alone(workload: Box<dyn Workload>, replica: Replica, actions: Vec<Action>) -> Simulation {
+    Simulation::new(workload, vec![replica], Box::new(RoundRobin::default()), actions)
 }
 
 #[test]
@@ -265,7 +278,7 @@ fn a_window_loads_no_more_than_its_end_from_a_tier() {
 
 #[test]
 fn a_request_that_can_never_fit_is_named() {
-    let mut simulation = Simulation::new(
+    let mut simulation = alone(
         Listed::boxed(&[(0, 0, 250, 5), (0, 0, 40, 1)]),
         {
             let config = EngineConfig { num_gpu_blocks: 10, ..config() };
@@ -279,11 +292,8 @@ fn a_request_that_can_never_fit_is_named() {
 
 #[test]
 fn a_prompt_longer_than_the_model_is_refused_with_its_line() {
-    let mut simulation = Simulation::new(
-        Listed::boxed(&[(0, 0, 40, 1), (9, 0, 256, 1)]),
-        replica(config(), None, None),
-        vec![],
-    );
+    let mut simulation =
+        alone(Listed::boxed(&[(0, 0, 40, 1), (9, 0, 256, 1)]), replica(config(), None, None), vec![]);
     let error = simulation.run(&mut Seen::default()).unwrap_err();
     assert!(matches!(error, SimulationError::Request { index: 1, trace_line: Some(2), .. }), "{error}");
 }
@@ -292,7 +302,7 @@ fn a_prompt_longer_than_the_model_is_refused_with_its_line() {
 fn stepping_and_running_agree() {
     let requests = [(0, 0, 40, 9), (2_000, 0, 60, 4), (2_500, 900, 30, 7)];
     let whole = run(Listed::boxed(&requests), replica(config(), None, None), Vec::new());
-    let mut simulation = Simulation::new(Listed::boxed(&requests), replica(config(), None, None), Vec::new());
+    let mut simulation = alone(Listed::boxed(&requests), replica(config(), None, None), Vec::new());
     let mut seen = Seen::default();
     let mut end = SimTime(0);
     while simulation.run_until(end, &mut seen).unwrap() {

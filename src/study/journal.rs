@@ -105,7 +105,8 @@ impl<S: Journalled> Journal<S> {
             // Appears whole or not at all.
             write_whole(&path, &json_line(header))?;
         }
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(JournalError::write(&path))?;
+        let file =
+            OpenOptions::new().read(true).write(true).open(&path).map_err(JournalError::write(&path))?;
         let (found, rows, good_bytes) = read::<S>(&path)?;
         if let Some(change) = S::change(&found, header) {
             return Err(JournalError::Changed { folder: folder.to_owned(), change });

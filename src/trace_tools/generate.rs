@@ -92,18 +92,18 @@ impl Generator {
         Self { workload, answers, turn_times, under_way: BinaryHeap::new(), sessions: FxHashMap::default() }
     }
 
-    /// Hands out all requests. With [`TurnTimes::ClosedLoop`] all are in memory before.
+    /// Hands out all requests, each with the share that they are with it, where that is known. With [`TurnTimes::ClosedLoop`] all are in memory before.
     ///
     /// # Errors
     /// A trace that the workload reads is bad, what it says does not fit a trace, or what `write`
     /// returns.
     pub fn run(
         &mut self,
-        mut write: impl FnMut(&TraceRequest) -> Result<(), TraceError>,
+        mut write: impl FnMut(&TraceRequest, Option<f64>) -> Result<(), TraceError>,
     ) -> Result<(), TraceError> {
         if self.turn_times == TurnTimes::Recorded {
             while let Some((_, request)) = self.next()? {
-                write(&request)?;
+                write(&request, self.workload.progress())?;
             }
             return Ok(());
         }
@@ -111,7 +111,10 @@ impl Generator {
         while let Some((first, request)) = self.next()? {
             sessions.entry(first).or_default().push(request);
         }
-        sessions.values().flatten().try_for_each(write)
+        let all: usize = sessions.values().map(Vec::len).sum();
+        let share = |index: usize| Some((index + 1) as f64 / all as f64);
+        let mut requests = sessions.values().flatten().enumerate();
+        requests.try_for_each(|(index, request)| write(request, share(index)))
     }
 
     /// What the workload has to say of where its requests come from.
@@ -253,7 +256,7 @@ mod tests {
         let mut rows = Vec::new();
         let mut generator = Generator::new(chat(), answers, turn_times);
         generator
-            .run(|row| {
+            .run(|row, _| {
                 rows.push(row.clone());
                 Ok(())
             })

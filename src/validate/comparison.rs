@@ -39,7 +39,12 @@ pub struct Outcome {
 }
 
 /// Simulates every run, on all cores; the order and the figures do not depend on their number.
-pub fn compare_all(runs: Vec<BenchRun>, profiles: &Profiles) -> Vec<Outcome> {
+/// `progress` is told of each that is done, and how many there are.
+pub fn compare_all(
+    runs: Vec<BenchRun>,
+    profiles: &Profiles,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Vec<Outcome> {
     // Tables hold the same run several times: it is simulated once.
     let mut distinct: BTreeMap<String, usize> = BTreeMap::new();
     let mut firsts: Vec<&BenchRun> = Vec::new();
@@ -52,8 +57,13 @@ pub fn compare_all(runs: Vec<BenchRun>, profiles: &Profiles) -> Vec<Outcome> {
             })
         })
         .collect();
-    let predictions: Vec<Result<Prediction, String>> =
-        firsts.into_par_iter().map(|run| predict(run, profiles)).collect();
+    let all = firsts.len();
+    let predict = |run: &BenchRun| {
+        let prediction = predict(run, profiles);
+        progress(all);
+        prediction
+    };
+    let predictions: Vec<Result<Prediction, String>> = firsts.into_par_iter().map(predict).collect();
     runs.into_iter().zip(indices).map(|(run, index)| outcome(run, predictions[index].clone())).collect()
 }
 

@@ -15,6 +15,7 @@ use crate::cost::host::HostLaw;
 /// Where residuals begin to weigh less.
 const CAUCHY_SCALE: f64 = 0.1;
 const MAX_ITERATIONS: usize = 5;
+const MAX_STEPS: usize = 4;
 /// Less gain than this ends the search.
 const MIN_GAIN: f64 = 1e-3;
 /// The figures that are fitted: those that most sources have.
@@ -54,11 +55,16 @@ pub struct HostFit {
 }
 
 /// Fits the host terms of `start` to runs on its GPU; runs that cannot be simulated are left out.
+/// `progress` is told of each simulation that is done, and how many there are at most.
 ///
 /// # Errors
 /// No run to fit to.
-pub fn fit_host(runs: &[BenchRun], start: &Profile) -> Result<HostFit, BenchError> {
-    let problem = Problem::new(runs, start);
+pub fn fit_host(
+    runs: &[BenchRun],
+    start: &Profile,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<HostFit, BenchError> {
+    let problem = Problem::new(runs, start, progress);
     if problem.servers.is_empty() {
         return Err(BenchError::Fit {
             problem: format!("no run on {} can be simulated and has a latency", start.gpu),
@@ -74,7 +80,7 @@ pub fn fit_host(runs: &[BenchRun], start: &Profile) -> Result<HostFit, BenchErro
         let jacobian = problem.jacobian(&host, &residuals);
         let mut gain = 0.0;
         // Ever shorter steps until one is downhill.
-        for _ in 0..4 {
+        for _ in 0..MAX_STEPS {
             let step = problem.step(&host, &residuals, &jacobian, damping);
             let mut next = host;
             for (term, change) in TERMS.iter().zip(step) {
@@ -112,10 +118,11 @@ type Measured<'a> = (Server, &'a Load, Vec<(Metric, f64)>);
 struct Problem<'a> {
     start: &'a Profile,
     servers: Vec<Measured<'a>>,
+    progress: &'a (dyn Fn(usize) + Sync),
 }
 
 impl<'a> Problem<'a> {
-    fn new(runs: &'a [BenchRun], start: &'a Profile) -> Self {
+    fn new(runs: &'a [BenchRun], start: &'a Profile, progress: &'a (dyn Fn(usize) + Sync)) -> Self {
         let mut servers: Vec<Measured<'_>> = Vec::new();
         let mut keys: Vec<String> = Vec::new();
         for run in runs {
@@ -134,7 +141,7 @@ impl<'a> Problem<'a> {
                 keys.push(key);
             }
         }
-        Self { start, servers }
+        Self { start, servers, progress }
     }
 
     /// ln(predicted / measured) of every figure, in the order of the runs.
@@ -142,6 +149,7 @@ impl<'a> Problem<'a> {
         let profile = Profile { host: *host, ..self.start.clone() };
         let of_run = |(server, load, figures): &Measured<'_>| {
             let prediction = server.run(load, &profile).unwrap_or_default();
+            (self.progress)(self.servers.len() * (1 + MAX_ITERATIONS * (TERMS.len() + MAX_STEPS)));
             let residual = |(metric, measured): &(Metric, f64)| {
                 // What the simulation cannot say is neither right nor wrong.
                 prediction.metrics.get(metric).map_or(0.0, |predicted| (predicted / measured).ln())

@@ -13,7 +13,7 @@ use super::{BenchError, Metric};
 use crate::catalog::{Gpu, MemoryConfig, Model, size_kv_cache};
 use crate::cost::{Format, Profile, StepBreakdown, StepShape};
 use crate::engine::kv_cache::BlockEviction;
-use crate::scenario::{Scenario, Source};
+use crate::scenario::{Pool, Scenario, Source};
 use crate::simulation::{Observer, RequestRecord, StepRecord};
 use crate::units::SimTime;
 use crate::workload::Workload;
@@ -108,9 +108,9 @@ impl Server {
             // Whatever the experts' format asks for first, these kernels run.
             served.moe.insert(Format::Mxfp4, fit.clone());
         }
-        let cost = self.scenario.cost_with(served);
-        let decode_step = cost.breakdown(&decode_shape(load));
-        let mut simulation = self.scenario.build_with(workload, cost).map_err(|error| error.to_string())?;
+        let cost = |pool: &Pool| pool.cost_with(served.clone());
+        let decode_step = cost(&self.scenario.pools[0]).breakdown(&decode_shape(load));
+        let mut simulation = self.scenario.build_with(workload, &cost).map_err(|error| error.to_string())?;
         let mut figures = Figures::new(&frontend_ns);
         simulation.run(&mut figures).map_err(|error| error.to_string())?;
         let mut metrics = figures.metrics();
@@ -262,7 +262,7 @@ impl Observer for Figures<'_> {
         self.last_finish = self.last_finish.max(request.finished);
     }
 
-    fn on_evictions(&mut self, _evictions: &[BlockEviction]) {}
+    fn on_evictions(&mut self, _replica: u32, _evictions: &[BlockEviction]) {}
 
-    fn on_reuse_gaps(&mut self, _gaps_ns: &[u64]) {}
+    fn on_reuse_gaps(&mut self, _replica: u32, _gaps_ns: &[u64]) {}
 }

@@ -45,7 +45,7 @@ fn what_cannot_be_simulated_says_why_and_still_has_its_blocks() {
         "{RUNS}a,s,Qwen3-32B,H100,2,8,1,not stated,,7200,1000,,64,307328,,\nb,s,MiniMax-M2.5,B200,2,1,2,,4,1024,1024,,,,9,9\n"
     );
     let (_folder, path) = written("runs.csv", &text);
-    let outcomes = compare_all(read_bench_file(&path, "").unwrap(), &Profiles::default());
+    let outcomes = compare_all(read_bench_file(&path, "").unwrap(), &Profiles::default(), &|_| {});
     assert_eq!(outcomes[0].left_out.as_deref(), Some("several replicas behind a router"));
     let blocks = outcomes[0].comparisons[&Metric::NumGpuBlocks];
     assert_eq!(blocks.measured, 4802.0);
@@ -66,7 +66,7 @@ fn logs_of_requests_are_replayed_with_their_prefixes() {
     std::fs::write(folder.path().join("log.engine.json"), engine).unwrap();
     let runs = read_bench_file(&path, "H100").unwrap();
     assert_eq!(runs[0].settings.num_gpu_blocks, Some(100));
-    let outcome = &compare_all(runs, &Profiles::default())[0];
+    let outcome = &compare_all(runs, &Profiles::default(), &|_| {})[0];
     assert_eq!(outcome.left_out, None);
     // 16 of 80 tokens.
     assert_eq!(outcome.predicted[&Metric::HitRate], 0.2);
@@ -89,11 +89,11 @@ fn host_terms_are_found_again() {
         .concat();
     let (_folder, path) = written("runs.csv", &format!("{RUNS}{rows}"));
     let mut runs = read_bench_file(&path, "").unwrap();
-    for outcome in compare_all(runs.clone(), &profiles) {
+    for outcome in compare_all(runs.clone(), &profiles, &|_| {}) {
         let run = runs.iter_mut().find(|run| run.id == outcome.run.id).unwrap();
         run.measured = outcome.predicted;
     }
-    let fit = fit_host(&runs, Profile::built_in(gpu).unwrap()).unwrap();
+    let fit = fit_host(&runs, Profile::built_in(gpu).unwrap(), &|_| {}).unwrap();
     assert!(fit.after_percent < 1.0 && fit.after_percent < fit.before_percent, "{fit:?}");
     assert!((fit.host.gpu_scale / 1.1 - 1.0).abs() < 0.03, "{fit:?}");
     assert!((fit.host.frontend_us / 12_000.0 - 1.0).abs() < 0.3, "{fit:?}");
@@ -111,7 +111,7 @@ fn recorded_servings_are_met() {
     let mut runs = read_bench_file(path, "").unwrap();
     runs.retain(|run| matches!(run.load, Ok(Load::Recorded(_))));
     assert_eq!(runs.len(), 2);
-    for outcome in compare_all(runs, &Profiles::default()) {
+    for outcome in compare_all(runs, &Profiles::default(), &|_| {}) {
         for (metric, bound) in [
             (Metric::TpotMeanMs, 0.03),
             (Metric::TpotP90Ms, 0.03),

@@ -70,7 +70,11 @@ fn scale_mix(mix: &mut MixConfig, factor: f64) -> Result<(), ConfigError> {
 fn scale_generator(generator: &mut dyn Generator, factor: f64) -> Result<(), ConfigError> {
     let starts = generator.starts();
     if let Some(most) = starts.max_concurrency {
-        return Err(ConfigError::new("max_concurrency", most, format!("nothing, as it limits the load: {HINT}")));
+        return Err(ConfigError::new(
+            "max_concurrency",
+            most,
+            format!("nothing, as it limits the load: {HINT}"),
+        ));
     }
     if matches!(starts.process, ArrivalProcess::Batch { .. }) {
         return Err(ConfigError::new("arrival_process", "a batch", HINT));

@@ -282,7 +282,7 @@ fn tables_can_be_fitted() {
         date: "2026-01-01".to_owned(),
         driver: report.identity.driver.clone(),
     };
-    let profiles = crate::calibrate::fit_profiles(&timings, &origin);
+    let profiles = crate::calibrate::fit_profiles(&timings, &origin, &|_| {});
     assert_eq!(profiles[0].gpu, "H100-SXM");
     let (_, gemm) = profiles[0].gemm.iter().next().unwrap();
     assert_eq!(gemm.rows, 40);

@@ -1,13 +1,16 @@
 //! `kvsim calibrate bench`: fits host terms to end-to-end results.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
+use serde_json::json;
 
 use crate::catalog::Gpu;
-use crate::cli::exit;
+use crate::cli::console::{Console, Finished};
+use crate::cli::diagnostic::InFile;
+use crate::cli::progress::Unit;
 use crate::cost::Profile;
 use crate::validate::{BenchRun, fit_host, read_bench_file};
 
@@ -34,7 +37,7 @@ pub(super) struct BenchArguments {
     out: Option<PathBuf>,
 }
 
-pub(super) fn bench(arguments: &BenchArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn bench(arguments: &BenchArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let gpu = Gpu::find(&arguments.gpu)?;
     let mut runs = Vec::new();
     for path in &arguments.files {
@@ -50,24 +53,37 @@ pub(super) fn bench(arguments: &BenchArguments) -> Result<u8, Box<dyn Error>> {
         Some(path) => read_profile(path)?,
         None => Profile::built_in(gpu)?.clone(),
     };
-    let fit = fit_host(&runs, &profile)?;
+    let bar = Mutex::new(console.bar(gpu.name, Unit::Runs, None));
+    let fit = fit_host(&runs, &profile, &|most| {
+        let mut bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
+        bar.set_all(most);
+        bar.add(1);
+    })?;
+    drop(bar);
     profile.host = fit.host;
-    let mut out = io::stdout().lock();
-    writeln!(
-        out,
+    console.say(format_args!(
         "{} runs on {}: median error {:.1} % before, {:.1} % after",
         fit.num_runs, gpu.name, fit.before_percent, fit.after_percent
-    )?;
-    writeln!(out, "{}", serde_json::to_string_pretty(&fit.host)?)?;
+    ))?;
+    console.say(serde_json::to_string_pretty(&fit.host)?)?;
     if let Some(path) = &arguments.out {
-        std::fs::write(path, profile.to_yaml())
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        let cannot =
+            |error| InFile::with_text(path, format!("cannot write {}: {error}", path.display()), error);
+        std::fs::write(path, profile.to_yaml()).map_err(cannot)?;
+        console.written("profile", path)?;
     }
-    Ok(exit::OK)
+    Ok(Finished::new(json!({
+        "gpu": gpu.name,
+        "runs": fit.num_runs,
+        "median_error_before_percent": fit.before_percent,
+        "median_error_after_percent": fit.after_percent,
+        "host": fit.host,
+    })))
 }
 
 pub(in crate::cli) fn read_profile(path: &Path) -> Result<Profile, Box<dyn Error>> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read the profile {}: {error}", path.display()))?;
-    Ok(Profile::from_yaml(&text).map_err(|error| format!("{}: {error}", path.display()))?)
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        InFile::with_text(path, format!("cannot read the profile {}: {error}", path.display()), error)
+    })?;
+    Ok(Profile::from_yaml(&text).map_err(|error| InFile::new(path, error))?)
 }

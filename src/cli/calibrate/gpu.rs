@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
 
 use super::output::fits_table;
 use super::table::fit_measured;
 use crate::calibrate::gpu::{
-    Backend, DeviceKind, Effort, Measurement, Operation, Outcome, Session, SessionReport, TableFolder,
-    find_device, list_devices,
+    Backend, DeviceKind, Effort, Identity, Measurement, Operation, Outcome, Session, SessionReport,
+    TableFolder, find_device, list_devices,
 };
 use crate::catalog::Gpu;
+use crate::cli::console::{Console, Finished};
 use crate::cli::exit;
+use crate::cli::progress::Unit;
 
 /// Time the kernels of a decoder layer on this machine's GPU, and write timing tables
 #[derive(Debug, Args)]
@@ -43,9 +44,6 @@ pub(super) struct GpuArguments {
     /// The folder for the tables [default: reports/calibration/GPU]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -65,18 +63,18 @@ impl From<BackendName> for Backend {
     }
 }
 
-pub(super) fn calibrate_gpu(arguments: &GpuArguments) -> Result<u8, Box<dyn Error>> {
+/// There is no GPU to measure.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(in crate::cli) struct NoGpu(String);
+
+pub(super) fn calibrate_gpu(arguments: &GpuArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let backend = arguments.backend.map(Backend::from);
     if arguments.list {
-        return list(backend);
+        return list(backend, console);
     }
-    let mut device = match find_device(backend, arguments.device, arguments.check) {
-        Ok(device) => device,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return Ok(exit::NO_GPU);
-        }
-    };
+    let device = find_device(backend, arguments.device, arguments.check);
+    let mut device = device.map_err(|error| NoGpu(error.to_string()))?;
     let identity = device.identity().clone();
     if let Some(others) = identity.shared_with.as_ref().filter(|_| !arguments.shared) {
         return Err(format!(
@@ -93,75 +91,83 @@ pub(super) fn calibrate_gpu(arguments: &GpuArguments) -> Result<u8, Box<dyn Erro
     let target = arguments.out.clone().unwrap_or_else(|| default_folder(&identity.name));
     // Before minutes are spent.
     let folder = (effort != Effort::Check).then(|| TableFolder::create(&target)).transpose()?;
-    if !arguments.quiet {
-        writeln!(io::stdout(), "{} ({}, {})", identity.name, identity.backend, identity.driver)?;
-    }
-    let bar = progress_bar(arguments.quiet);
+    console.note(format_args!("{} ({}, {})", identity.name, identity.backend, identity.driver))?;
+    let mut bar = console.bar(&identity.name, Unit::Operations, None);
     let report = Session::new(device.as_mut(), effort).run(&mut |done, all, operation| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-        bar.set_message(operation.to_string());
+        bar.set_all(all);
+        bar.remark(operation.to_string());
+        bar.set(done as f64, None);
     });
-    bar.finish_and_clear();
+    drop(bar);
     if report.timed().next().is_none() {
         return Err(format!("nothing could be measured\n{}", problems(&report)).into());
     }
     let for_a_fit = folder.map(|folder| folder.write(&report)).transpose()?;
-    if !arguments.quiet {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", summary(&report))?;
-        write!(out, "{}", problems(&report))?;
-        if for_a_fit.is_some() {
-            writeln!(out, "tables: {}\n", target.display())?;
-        }
-    }
+    console.say(summary(&report))?;
+    problems(&report).lines().try_for_each(|line| console.note(line))?;
     if let Some(tables) = for_a_fit {
-        fit(&tables, &target, &report, arguments.quiet)?;
+        console.written("tables", &target)?;
+        console.say("")?;
+        fit(&tables, &target, &report, console)?;
     }
-    let is_bad = |m: &Measurement| matches!(m.outcome, Outcome::Wrong | Outcome::Failed(_));
-    Ok(if report.measurements.iter().any(is_bad) { exit::DIFFERENT } else { exit::OK })
+    let is_bad = |m: &&Measurement| matches!(m.outcome, Outcome::Wrong | Outcome::Failed(_));
+    let bad = report.measurements.iter().filter(is_bad).count();
+    let summary = json!({
+        "gpu": identity.name,
+        "backend": identity.backend,
+        "driver": identity.driver,
+        "measurements": report.measurements.len(),
+        "timed": report.timed().count(),
+        "wrong_or_failed": bad,
+    });
+    Ok(Finished::new(summary).with_code(if bad > 0 { exit::DIFFERENT } else { exit::OK }))
 }
 
 /// Fits a profile to the tables, beside them.
-fn fit(tables: &[PathBuf], target: &Path, report: &SessionReport, quiet: bool) -> Result<(), Box<dyn Error>> {
-    let mut lines = String::new();
+fn fit(
+    tables: &[PathBuf],
+    target: &Path,
+    report: &SessionReport,
+    console: &Console,
+) -> Result<(), Box<dyn Error>> {
+    let name = &report.identity.name;
     if tables.is_empty() {
-        lines += "not fitted: there is no timing that a law is fitted to\n";
-    } else if Gpu::find(&report.identity.name).is_err() {
-        let name = &report.identity.name;
-        lines += &format!("not fitted: the catalogue of GPUs has no {name}, whose peaks a fit starts from\n");
+        console.note("not fitted: there is no timing that a law is fitted to")?;
+    } else if Gpu::find(name).is_err() {
+        console.note(format_args!(
+            "not fitted: the catalogue of GPUs has no {name}, whose peaks a fit starts from"
+        ))?;
     } else {
         let out = target.join("profile.yaml");
-        for profile in fit_measured(tables, &out, &report.identity.driver)? {
-            lines += &format!("{}\n\n", fits_table(&profile));
+        for profile in fit_measured(tables, &out, &report.identity.driver, console)? {
+            console.say(format_args!("{}\n", fits_table(&profile)))?;
         }
-        lines += &format!("profile: {}\n", out.display());
-    }
-    if !quiet {
-        write!(io::stdout(), "{lines}")?;
+        console.written("profile", &out)?;
     }
     Ok(())
 }
 
-fn list(backend: Option<Backend>) -> Result<u8, Box<dyn Error>> {
+fn list(backend: Option<Backend>, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let (devices, reasons) = list_devices(backend);
-    let mut out = io::stdout().lock();
     let (gpus, software): (Vec<_>, Vec<_>) =
         devices.iter().partition(|(_, _, identity)| identity.kind == DeviceKind::Gpu);
     for (index, (_, _, identity)) in gpus.iter().enumerate() {
-        writeln!(out, "{index}: {} ({}, {})", identity.name, identity.backend, identity.driver)?;
+        let (backend, driver) = (&identity.backend, &identity.driver);
+        console.say(format_args!("{index}: {} ({backend}, {driver})", identity.name))?;
     }
     for (_, _, identity) in &software {
-        writeln!(
-            out,
+        console.say(format_args!(
             "-: {} ({}), which computes on the CPU: for --check only",
             identity.name, identity.backend
-        )?;
+        ))?;
     }
-    for reason in &reasons {
-        writeln!(out, "-: {reason}")?;
-    }
-    Ok(if gpus.is_empty() { exit::NO_GPU } else { exit::OK })
+    reasons.iter().try_for_each(|reason| console.note(format_args!("-: {reason}")))?;
+    let of_kind = |devices: &[&(Backend, usize, Identity)]| -> Vec<Value> {
+        let of_device = |it: &Identity| json!({"name": it.name, "backend": it.backend, "driver": it.driver});
+        devices.iter().map(|(_, _, identity)| of_device(identity)).collect()
+    };
+    let summary = json!({"gpus": of_kind(&gpus), "software": of_kind(&software)});
+    Ok(Finished::new(summary).with_code(if gpus.is_empty() { exit::NO_GPU } else { exit::OK }))
 }
 
 /// By the catalogue's name of the GPU, or the driver's.
@@ -169,16 +175,6 @@ fn default_folder(name: &str) -> PathBuf {
     let name = Gpu::find(name).map_or(name, |gpu| gpu.name);
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     Path::new("reports/calibration").join(name.chars().map(plain).collect::<String>())
-}
-
-fn progress_bar(quiet: bool) -> ProgressBar {
-    if quiet || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed_precise}]");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
 }
 
 /// A row for each operation and kernel.

@@ -12,6 +12,10 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 
+pub(super) use gpu::NoGpu;
+
+use super::console::{Console, Finished};
+
 use crate::calibrate::CalibrateError;
 
 /// Fit the cost model to measured timings, or show how well it fits
@@ -29,12 +33,15 @@ enum CalibrateCommand {
     Show(show::ShowArguments),
 }
 
-pub(super) fn calibrate(arguments: &CalibrateArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn calibrate(
+    arguments: &CalibrateArguments,
+    console: &Console,
+) -> Result<Finished, Box<dyn Error>> {
     match &arguments.command {
-        CalibrateCommand::Gpu(arguments) => gpu::calibrate_gpu(arguments),
-        CalibrateCommand::Table(arguments) => table::table(arguments),
-        CalibrateCommand::Bench(arguments) => bench::bench(arguments),
-        CalibrateCommand::Show(arguments) => show::show(arguments),
+        CalibrateCommand::Gpu(arguments) => gpu::calibrate_gpu(arguments, console),
+        CalibrateCommand::Table(arguments) => table::table(arguments, console),
+        CalibrateCommand::Bench(arguments) => bench::bench(arguments, console),
+        CalibrateCommand::Show(arguments) => show::show(arguments, console),
     }
 }
 

@@ -1,17 +1,17 @@
 //! `kvsim calibrate show`: a profile's errors, and plots of what it predicts against measured times.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rayon::prelude::*;
+use serde_json::json;
 
-use super::output::{errors_table, fits_table};
+use super::output::{errors_table, fits_table, fitted_operations};
 use super::{cannot_write, is_yaml, wrong_use};
 use crate::calibrate::{CalibrateError, Evaluated, OperationErrors, Timings, evaluate, scatter_plot};
 use crate::catalog::Gpu;
-use crate::cli::exit;
+use crate::cli::console::{Console, Finished};
 use crate::cost::Profile;
 
 /// Show a profile, and plot its predictions against measured timings
@@ -27,15 +27,24 @@ pub(super) struct ShowArguments {
     out: Option<PathBuf>,
 }
 
-pub(super) fn show(arguments: &ShowArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn show(arguments: &ShowArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let profile = find_profile(&arguments.profile)?;
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{}\nsource: {}", profile.gpu, profile.source)?;
-    writeln!(stdout, "fitted: {}, driver: {}\n", profile.date, profile.driver)?;
-    writeln!(stdout, "{}", fits_table(&profile))?;
+    console.say(format_args!("{}\nsource: {}", profile.gpu, profile.source))?;
+    console.say(format_args!("fitted: {}, driver: {}\n", profile.date, profile.driver))?;
+    console.say(fits_table(&profile))?;
+    let summary = |errors: &[OperationErrors]| {
+        Finished::new(json!({
+            "gpu": profile.gpu,
+            "source": profile.source,
+            "date": profile.date,
+            "driver": profile.driver,
+            "fitted": fitted_operations(&profile),
+            "evaluated": errors,
+        }))
+    };
     if arguments.tables.is_empty() {
-        writeln!(stdout, "\nFor plots of predicted against measured times, give tables of timings too.")?;
-        return Ok(exit::OK);
+        console.say("\nFor plots of predicted against measured times, give tables of timings too.")?;
+        return Ok(summary(&[]));
     }
     let mut timings = Timings::read(&arguments.tables)?;
     timings.keep_one_source();
@@ -47,7 +56,7 @@ pub(super) fn show(arguments: &ShowArguments) -> Result<u8, Box<dyn Error>> {
         ));
     }
     let errors: Vec<OperationErrors> = evaluated.iter().map(Evaluated::errors).collect();
-    writeln!(stdout, "\nAgainst the tables:\n{}", errors_table(&errors))?;
+    console.say(format_args!("\nAgainst the tables:\n{}", errors_table(&errors)))?;
     let default = || Path::new("reports/calibration").join(profile.gpu.to_lowercase());
     let folder = arguments.out.clone().unwrap_or_else(default);
     let plots: Vec<(String, String)> = evaluated
@@ -62,8 +71,9 @@ pub(super) fn show(arguments: &ShowArguments) -> Result<u8, Box<dyn Error>> {
         let path = folder.join(name);
         std::fs::write(&path, svg).map_err(cannot_write(&path))?;
     }
-    writeln!(stdout, "\n{} plots: {}", plots.len(), folder.display())?;
-    Ok(exit::OK)
+    console.say("")?;
+    console.written(&format!("{} plots", plots.len()), &folder)?;
+    Ok(summary(&errors))
 }
 
 fn find_profile(name: &str) -> Result<Profile, Box<dyn Error>> {

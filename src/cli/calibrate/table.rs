@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -14,7 +14,8 @@ use super::output::{FittedOperation, errors_table, fits_table, fitted_operations
 use super::{cannot_write, is_yaml, wrong_use};
 use crate::calibrate::{CalibrateError, OperationErrors, Origin, Timings, evaluate, fit_profiles};
 use crate::catalog::Gpu;
-use crate::cli::exit;
+use crate::cli::console::{Console, Finished};
+use crate::cli::progress::Unit;
 use crate::cost::Profile;
 
 /// Fit profiles to tables of kernel timings (CSV)
@@ -32,9 +33,6 @@ pub(super) struct TableArguments {
     /// Fit this GPU only
     #[arg(long, value_name = "NAME")]
     gpu: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     /// Where the timings come from [default: what the tables say]
     #[arg(long, value_name = "TEXT")]
     source: Option<String>,
@@ -46,7 +44,7 @@ pub(super) struct TableArguments {
     driver: String,
 }
 
-pub(super) fn table(arguments: &TableArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn table(arguments: &TableArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let gpu = arguments.gpu.as_deref().map(Gpu::find).transpose()?;
     let mut timings = Timings::read(&arguments.tables)?;
     timings.keep_one_source();
@@ -70,7 +68,7 @@ pub(super) fn table(arguments: &TableArguments) -> Result<u8, Box<dyn Error>> {
         date: arguments.date.clone().unwrap_or_else(today),
         driver: arguments.driver.clone(),
     };
-    let profiles = fit_profiles(&timings, &origin);
+    let profiles = fit_with_bar(&timings, &origin, console);
     let errors: Vec<OperationErrors> = profiles
         .par_iter()
         .flat_map_iter(|profile| evaluate(profile, &others))
@@ -85,29 +83,24 @@ pub(super) fn table(arguments: &TableArguments) -> Result<u8, Box<dyn Error>> {
     if let Some(out) = &arguments.out {
         write_profiles(&profiles, out)?;
     }
-    let mut stdout = io::stdout().lock();
-    if arguments.json {
-        let summary = Summary {
-            fitted: profiles.iter().flat_map(fitted_operations).collect(),
-            evaluated: errors,
-            left_out: timings.left_out,
-            left_out_of_evaluation: others.left_out,
-        };
-        writeln!(stdout, "{}", serde_json::to_string_pretty(&summary)?)?;
-        return Ok(exit::OK);
-    }
     for profile in &profiles {
-        writeln!(stdout, "{} ({})\n{}\n", profile.gpu, profile.source, fits_table(profile))?;
+        console.say(format_args!("{} ({})\n{}\n", profile.gpu, profile.source, fits_table(profile)))?;
     }
-    left_out_lines(&mut stdout, "not fitted", &timings.left_out)?;
+    left_out_lines(console, "not fitted", &timings.left_out)?;
     if !arguments.evaluate.is_empty() {
-        writeln!(stdout, "\nOn rows that were not fitted:\n{}", errors_table(&errors))?;
-        left_out_lines(&mut stdout, "not evaluated", &others.left_out)?;
+        console.say(format_args!("\nOn rows that were not fitted:\n{}", errors_table(&errors)))?;
+        left_out_lines(console, "not evaluated", &others.left_out)?;
     }
     if let Some(out) = &arguments.out {
-        writeln!(stdout, "\nwritten: {}", out.display())?;
+        console.say("")?;
+        console.written("written", out)?;
     }
-    Ok(exit::OK)
+    Ok(Finished::new(Summary {
+        fitted: profiles.iter().flat_map(fitted_operations).collect(),
+        evaluated: errors,
+        left_out: timings.left_out,
+        left_out_of_evaluation: others.left_out,
+    }))
 }
 
 /// Fits a profile to tables of one GPU that was just measured, and writes it.
@@ -115,12 +108,20 @@ pub(super) fn fit_measured(
     tables: &[PathBuf],
     out: &Path,
     driver: &str,
+    console: &Console,
 ) -> Result<Vec<Profile>, Box<dyn Error>> {
     let timings = Timings::read(tables)?;
     let origin = Origin { source: None, date: today(), driver: driver.to_owned() };
-    let profiles = fit_profiles(&timings, &origin);
+    let profiles = fit_with_bar(&timings, &origin, console);
     write_profiles(&profiles, out)?;
     Ok(profiles)
+}
+
+fn fit_with_bar(timings: &Timings, origin: &Origin, console: &Console) -> Vec<Profile> {
+    let bar = Mutex::new(console.bar("fit", Unit::Rows, Some(timings.num_rows())));
+    fit_profiles(timings, origin, &|rows| {
+        bar.lock().unwrap_or_else(PoisonError::into_inner).add(rows as u64);
+    })
 }
 
 /// One file cannot hold several profiles.
@@ -178,7 +179,7 @@ fn today() -> String {
     format!("{year}-{month:02}-{:02}", days + 1)
 }
 
-/// What `--json` prints.
+/// What it came to.
 #[derive(Serialize)]
 struct Summary {
     fitted: Vec<FittedOperation>,
@@ -187,6 +188,6 @@ struct Summary {
     left_out_of_evaluation: BTreeMap<String, usize>,
 }
 
-fn left_out_lines(out: &mut impl Write, what: &str, left_out: &BTreeMap<String, usize>) -> io::Result<()> {
-    left_out.iter().try_for_each(|(reason, rows)| writeln!(out, "{what}: {rows} rows, {reason}"))
+fn left_out_lines(console: &Console, what: &str, left_out: &BTreeMap<String, usize>) -> std::io::Result<()> {
+    left_out.iter().try_for_each(|(reason, rows)| console.say(format_args!("{what}: {rows} rows, {reason}")))
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::input::InputArguments;
 use super::output::OutputArguments;
-use crate::cli::exit;
+use crate::cli::console::{Console, Finished};
 use crate::workload::trace::TraceReader;
 
 /// Write a trace in another format, and tell what that cannot say
@@ -18,17 +18,17 @@ pub(super) struct ConvertArguments {
     output: OutputArguments,
 }
 
-pub(super) fn convert(arguments: &ConvertArguments) -> Result<u8, Box<dyn Error>> {
-    let mut reader = arguments.input.open()?;
+pub(super) fn convert(arguments: &ConvertArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
+    let mut reader = arguments.input.open(console)?;
     let header = reader.header(None);
-    arguments.output.write(&header, |write| {
+    let written = arguments.output.write(&header, console, |write| {
         let mut copy = || {
             while let Some(request) = reader.next_request()? {
                 write(&request)?;
             }
             Ok(())
         };
-        copy().map_err(|error| arguments.input.locate(error).into())
+        copy().map_err(|error| arguments.input.locate(error))
     })?;
-    Ok(exit::OK)
+    Ok(Finished::new(written))
 }

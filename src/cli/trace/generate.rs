@@ -7,7 +7,9 @@ use clap::Args;
 
 use super::input::number_within;
 use super::output::OutputArguments;
-use crate::cli::exit;
+use crate::cli::console::{Console, Finished};
+use crate::cli::diagnostic::InFile;
+use crate::cli::progress::Unit;
 use crate::scenario::{Scenario, Source};
 use crate::text_file::read_text;
 use crate::trace_tools::{AnswerTimes, Generator, TraceError, TurnTimes};
@@ -44,7 +46,7 @@ fn parse_ms(text: &str) -> Result<f64, String> {
     number_within(text, 0.0, 1e9)
 }
 
-pub(super) fn generate(arguments: &GenerateArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn generate(arguments: &GenerateArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let path = &arguments.scenario;
     let text = read_text(path)?;
     let scenario = Scenario::load(Source {
@@ -71,20 +73,27 @@ pub(super) fn generate(arguments: &GenerateArguments) -> Result<u8, Box<dyn Erro
     let notes = [vec![made, rule.clone()], assumed].concat();
     let header = KvsimHeader { tenants: workload.tenants().to_vec(), notes, hash_id_tokens };
     let mut generator = Generator::new(workload, answers, turn_times);
-    arguments
-        .output
-        .write(&header, |write| generator.run(write).map_err(|error| locate(path, error).into()))?;
-    arguments.output.say(&rule)?;
-    Ok(exit::OK)
+    let mut bar = console.bar(&scenario.file.name, Unit::Requests, None);
+    let mut requests = 0;
+    let written = arguments.output.write(&header, console, |write| {
+        let run = generator.run(|request, share| {
+            requests += 1;
+            bar.set(f64::from(requests), share);
+            write(request)
+        });
+        run.map_err(|error| locate(path, error))
+    })?;
+    console.note(&rule)?;
+    Ok(Finished::new(written))
 }
 
 /// The error with its place in front.
-fn locate(scenario: &Path, error: TraceError) -> String {
+fn locate(scenario: &Path, error: TraceError) -> Box<dyn Error> {
     match error {
-        TraceError::Write(error) => TraceError::Write(error).to_string(),
+        TraceError::Write(_) => error.into(),
         TraceError::Lacks { line, problem, instead } => {
-            format!("{}: request {line}: {problem}; {instead}", scenario.display())
+            InFile::new(scenario, format!("request {line}: {problem}; {instead}")).into()
         }
-        error => format!("{}: {error}", scenario.display()),
+        error => InFile::new(scenario, error).into(),
     }
 }

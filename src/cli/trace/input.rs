@@ -1,13 +1,20 @@
 //! The trace that a command reads.
 
+use std::error::Error;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as NameError, StrDeserializer};
 
+use crate::cli::console::Console;
+use crate::cli::diagnostic::InFile;
+use crate::cli::progress::{Bar, Unit};
+use crate::scenario::CountingReader;
 use crate::trace_tools::TraceError;
 use crate::units::SimTime;
 use crate::workload::WorkloadError;
@@ -44,9 +51,11 @@ pub(super) struct InputArguments {
 
 impl InputArguments {
     /// Opens the trace; may be called again to read it again.
-    pub fn open(&self) -> Result<Opened, String> {
-        let cannot = |error| format!("cannot read {}: {error}", self.path.display());
-        let input = File::open(&self.path).and_then(TraceInput::new).map_err(cannot)?;
+    pub fn open<'a>(&self, console: &'a Console) -> Result<Opened<'a>, Box<dyn Error>> {
+        let cannot = |error| {
+            InFile::with_text(&self.path, format!("cannot read {}: {error}", self.path.display()), error)
+        };
+        let file = File::open(&self.path).map_err(cannot)?;
         let options = ReadOptions {
             format: self.format,
             hash_id_tokens: self.hash_id_tokens,
@@ -55,32 +64,89 @@ impl InputArguments {
             skip_bad_rows: self.skip_bad_rows,
             sort_window: self.sort_window_s.map(SimTime::from_secs_f64),
         };
-        let (format, mut reader) = open(input, &options).map_err(|error| {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let (format, mut reader) = Watched::open(file, &options, &name, console).map_err(|error| {
             let error = error.to_string().replace("`format: ...`", "--format");
-            format!("{}: {error}", self.path.display())
+            InFile::new(&self.path, error)
         })?;
         let first = Some(reader.next_request());
         Ok(Opened { format, reader, first })
     }
 
     /// The error with the trace's name in front, where it is about its content.
-    pub fn locate(&self, error: TraceError) -> String {
+    pub fn locate(&self, error: TraceError) -> Box<dyn Error> {
         match error {
-            TraceError::Write(error) => TraceError::Write(error).to_string(),
-            error => format!("{}: {error}", self.path.display()),
+            TraceError::Write(_) => error.into(),
+            error => InFile::new(&self.path, error).into(),
         }
+    }
+}
+
+/// A trace with a bar of how far it has been read.
+pub(super) struct Watched<'a> {
+    reader: Box<dyn TraceReader>,
+    bar: Bar<'a>,
+    requests: u64,
+    num_bytes: u64,
+    num_bytes_read: Arc<AtomicU64>,
+}
+
+impl<'a> Watched<'a> {
+    pub fn open(
+        file: File,
+        options: &ReadOptions,
+        name: &str,
+        console: &'a Console,
+    ) -> Result<(TraceFormat, Self), WorkloadError> {
+        // A pipe has no length before its end.
+        let num_bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        let num_bytes_read = Arc::<AtomicU64>::default();
+        let counting = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
+        let input = TraceInput::new(counting).map_err(|source| WorkloadError::Read { line: 1, source })?;
+        let (format, reader) = open(input, options)?;
+        let bar = console.bar(name, Unit::Requests, None);
+        Ok((format, Self { reader, bar, requests: 0, num_bytes, num_bytes_read }))
+    }
+}
+
+impl TraceReader for Watched<'_> {
+    fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {
+        self.requests += 1;
+        let share = |all: u64| self.num_bytes_read.load(Ordering::Relaxed) as f64 / all as f64;
+        self.bar.set(self.requests as f64, (self.num_bytes > 0).then(|| share(self.num_bytes)));
+        self.reader.next_request()
+    }
+
+    fn time_field(&self) -> &'static str {
+        self.reader.time_field()
+    }
+
+    fn tenants(&self) -> &[String] {
+        self.reader.tenants()
+    }
+
+    fn hash_id_tokens(&self) -> Option<u32> {
+        self.reader.hash_id_tokens()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.reader.notes()
+    }
+
+    fn skipped(&self) -> SkippedRows {
+        self.reader.skipped()
     }
 }
 
 /// An open trace whose first request has been read, so that all is known of it that is not known
 /// before.
-pub(super) struct Opened {
+pub(super) struct Opened<'a> {
     pub format: TraceFormat,
-    reader: Box<dyn TraceReader>,
+    reader: Watched<'a>,
     first: Option<Result<Option<TraceRequest>, WorkloadError>>,
 }
 
-impl Opened {
+impl Opened<'_> {
     /// The first line of a trace that is made of this one; `made` says how, where that is not only to
     /// say the same.
     pub fn header(&self, made: Option<String>) -> KvsimHeader {
@@ -90,7 +156,7 @@ impl Opened {
     }
 }
 
-impl TraceReader for Opened {
+impl TraceReader for Opened<'_> {
     fn next_request(&mut self) -> Result<Option<TraceRequest>, WorkloadError> {
         self.first.take().unwrap_or_else(|| self.reader.next_request())
     }
@@ -116,10 +182,11 @@ impl TraceReader for Opened {
     }
 }
 
-fn read_tokenizer(path: &Path) -> Result<HfTokenizer, String> {
-    let json = fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+fn read_tokenizer(path: &Path) -> Result<HfTokenizer, InFile> {
+    let cannot = |error| InFile::with_text(path, format!("cannot read {}: {error}", path.display()), error);
+    let json = fs::read(path).map_err(cannot)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    HfTokenizer::new(&name, &json).map_err(|problem| format!("{}: {problem}", path.display()))
+    HfTokenizer::new(&name, &json).map_err(|problem| InFile::new(path, problem))
 }
 
 fn parse_characters(text: &str) -> Result<f64, String> {

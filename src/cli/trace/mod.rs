@@ -12,6 +12,8 @@ use std::error::Error;
 
 use clap::{Args, Subcommand};
 
+use super::console::{Console, Finished};
+
 /// Tell of a trace, or make another of it
 #[derive(Debug, Args)]
 pub(super) struct TraceArguments {
@@ -28,12 +30,12 @@ enum TraceCommand {
     Scale(scale::ScaleArguments),
 }
 
-pub(super) fn trace(arguments: &TraceArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn trace(arguments: &TraceArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     match &arguments.command {
-        TraceCommand::Info(arguments) => info::info(arguments),
-        TraceCommand::Convert(arguments) => convert::convert(arguments),
-        TraceCommand::Generate(arguments) => generate::generate(arguments),
-        TraceCommand::Sample(arguments) => sample::sample(arguments),
-        TraceCommand::Scale(arguments) => scale::scale(arguments),
+        TraceCommand::Info(arguments) => info::info(arguments, console),
+        TraceCommand::Convert(arguments) => convert::convert(arguments, console),
+        TraceCommand::Generate(arguments) => generate::generate(arguments, console),
+        TraceCommand::Sample(arguments) => sample::sample(arguments, console),
+        TraceCommand::Scale(arguments) => scale::scale(arguments, console),
     }
 }

@@ -11,11 +11,12 @@ use flate2::write::GzEncoder;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use tempfile::NamedTempFile;
 
-use super::input::parse_format;
+use serde::Serialize;
+
+use super::input::{Watched, parse_format};
+use crate::cli::console::Console;
 use crate::trace_tools::{PromptsKept, Totals, TraceError, TraceWriter, WRITABLE, read_back};
-use crate::workload::trace::{
-    KvsimHeader, ReadOptions, TraceFormat, TraceInput, TraceRequest, open as open_trace,
-};
+use crate::workload::trace::{KvsimHeader, ReadOptions, TraceFormat, TraceRequest};
 
 /// Where a trace is written to, and how.
 #[derive(Debug, Args)]
@@ -26,9 +27,17 @@ pub(super) struct OutputArguments {
     /// Its format: kvsim, which can say everything, or mooncake
     #[arg(long, value_name = "FORMAT", default_value = "kvsim", value_parser = parse_writable)]
     to: TraceFormat,
-    /// Print nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
+}
+
+/// What was written, and what of the trace before could not be.
+#[derive(Serialize)]
+pub(super) struct Written {
+    path: PathBuf,
+    format: &'static str,
+    requests: u64,
+    prompt_tokens: u64,
+    output_tokens: u64,
+    lost: Vec<String>,
 }
 
 fn parse_writable(name: &str) -> Result<TraceFormat, String> {
@@ -45,8 +54,9 @@ impl OutputArguments {
     pub fn write(
         &self,
         header: &KvsimHeader,
+        console: &Console,
         write: impl FnOnce(&mut dyn FnMut(&TraceRequest) -> Result<(), TraceError>) -> Result<(), Box<dyn Error>>,
-    ) -> Result<(), Box<dyn Error>> {
+    ) -> Result<Written, Box<dyn Error>> {
         let file = self.create()?;
         let mut totals = Totals::default();
         let mut writer = TraceWriter::new(self.to, header, Compressed::new(&self.path, file.reopen()?))?;
@@ -56,41 +66,32 @@ impl OutputArguments {
         })?;
         let losses = writer.finish()?;
         let options = ReadOptions { format: Some(self.to), ..ReadOptions::default() };
-        let (_, mut reader) = open_trace(TraceInput::new(file.reopen()?)?, &options)?;
-        let found = read_back(&totals, reader.as_mut())?;
+        let mut reader = Watched::open(file.reopen()?, &options, "reading it back", console)?.1;
+        let found = read_back(&totals, &mut reader)?;
+        drop(reader);
         file.persist(&self.path).map_err(|error| self.cannot(&error.error))?;
-        if self.quiet {
-            return Ok(());
-        }
-        let mut out = io::stdout().lock();
-        for line in losses.lines() {
-            writeln!(out, "lost: {line}")?;
-        }
+        let mut lost = losses.lines();
         let ((rate, hits), (rate_before, hits_before)) = (found.hits(), totals.hits());
         if hits != hits_before && losses.prompts_kept() != PromptsKept::Length {
             let (rate, rate_before) = (100.0 * rate, 100.0 * rate_before);
-            writeln!(
-                out,
-                "lost: {} tokens that a cache without end would find in blocks of 16: {hits} ({rate:.2} % \
+            lost.push(format!(
+                "{} tokens that a cache without end would find in blocks of 16: {hits} ({rate:.2} % \
                  of prompt tokens) are left of {hits_before} ({rate_before:.2} %)",
                 hits_before - hits,
-            )?;
+            ));
         }
-        writeln!(
-            out,
-            "{}: {} requests, {} prompt and {} output tokens ({})",
-            self.path.display(),
-            totals.requests,
-            totals.prompt_tokens,
-            totals.output_tokens,
-            self.to.name()
-        )?;
-        Ok(())
-    }
-
-    /// Prints a line more.
-    pub fn say(&self, line: &str) -> io::Result<()> {
-        if self.quiet { Ok(()) } else { writeln!(io::stdout().lock(), "{line}") }
+        lost.iter().try_for_each(|line| console.note(format_args!("lost: {line}")))?;
+        let Totals { requests, prompt_tokens, output_tokens, .. } = totals;
+        let format = self.to.name();
+        if console.tells_events() {
+            console.written("trace", &self.path)?;
+        } else {
+            console.say(format_args!(
+                "{}: {requests} requests, {prompt_tokens} prompt and {output_tokens} output tokens ({format})",
+                self.path.display(),
+            ))?;
+        }
+        Ok(Written { path: self.path.clone(), format, requests, prompt_tokens, output_tokens, lost })
     }
 
     fn create(&self) -> Result<NamedTempFile, String> {

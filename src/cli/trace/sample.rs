@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::input::{InputArguments, how_known, number_within};
 use super::output::OutputArguments;
-use crate::cli::exit;
+use crate::cli::console::{Console, Finished};
 use crate::trace_tools::{SampleSize, SessionTable, sample as choose};
 use crate::workload::trace::TraceReader;
 
@@ -39,9 +39,9 @@ fn parse_fraction(text: &str) -> Result<f64, String> {
     number_within(text, 0.0, 1.0)
 }
 
-pub(super) fn sample(arguments: &SampleArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn sample(arguments: &SampleArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let SampleArguments { input, output, size, seed } = arguments;
-    let mut reader = input.open()?;
+    let mut reader = input.open(console)?;
     let table = SessionTable::read(&mut reader).map_err(|error| input.locate(error))?;
     let (size, how_much) = match (size.fraction, size.requests) {
         (Some(fraction), _) => (SampleSize::Fraction(fraction), format!("--fraction {fraction}")),
@@ -53,9 +53,9 @@ pub(super) fn sample(arguments: &SampleArguments) -> Result<u8, Box<dyn Error>> 
     let keep = choose(&table, size, *seed);
     let kept = keep.iter().filter(|&&kept| kept).count();
     let made = format!("{kept} of {} sessions, chosen by {how_much} --seed {seed}", keep.len());
-    let mut reader = input.open()?;
+    let mut reader = input.open(console)?;
     let header = reader.header(Some(made));
-    output.write(&header, |write| {
+    let written = output.write(&header, console, |write| {
         let mut copy = || {
             for &session in &table.session_of {
                 let Some(request) = reader.next_request()? else { break };
@@ -65,9 +65,9 @@ pub(super) fn sample(arguments: &SampleArguments) -> Result<u8, Box<dyn Error>> 
             }
             Ok(())
         };
-        copy().map_err(|error| input.locate(error).into())
+        copy().map_err(|error| input.locate(error))
     })?;
     let known = how_known(table.num_estimated as usize, keep.len());
-    output.say(&format!("sessions: {kept} of {}{known}", keep.len()))?;
-    Ok(exit::OK)
+    console.note(format_args!("sessions: {kept} of {}{known}", keep.len()))?;
+    Ok(Finished::new(written))
 }

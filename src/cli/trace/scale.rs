@@ -6,7 +6,8 @@ use clap::Args;
 
 use super::input::{InputArguments, how_known, number_within};
 use super::output::OutputArguments;
-use crate::cli::exit;
+use crate::cli::console::{Console, Finished};
+use crate::cli::progress::Unit;
 use crate::trace_tools::{Population, scale_rate};
 use crate::workload::trace::TraceReader;
 
@@ -44,18 +45,22 @@ fn parse_population(text: &str) -> Result<f64, String> {
     number_within(text, 0.0, 1e4)
 }
 
-pub(super) fn scale(arguments: &ScaleArguments) -> Result<u8, Box<dyn Error>> {
+pub(super) fn scale(arguments: &ScaleArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     match (arguments.factor.rate, arguments.factor.population) {
-        (Some(rate), _) => at_rate(arguments, rate),
-        (None, population) => with_population(arguments, population.unwrap_or(1.0)),
+        (Some(rate), _) => at_rate(arguments, rate, console),
+        (None, population) => with_population(arguments, population.unwrap_or(1.0), console),
     }
 }
 
-fn at_rate(ScaleArguments { input, output, .. }: &ScaleArguments, rate: f64) -> Result<u8, Box<dyn Error>> {
-    let mut reader = input.open()?;
+fn at_rate(
+    ScaleArguments { input, output, .. }: &ScaleArguments,
+    rate: f64,
+    console: &Console,
+) -> Result<Finished, Box<dyn Error>> {
+    let mut reader = input.open(console)?;
     let made = format!("times and think times divided by {rate}");
     let header = reader.header(Some(made));
-    output.write(&header, |write| {
+    let written = output.write(&header, console, |write| {
         let mut copy = || {
             while let Some(mut request) = reader.next_request()? {
                 scale_rate(&mut request, rate)?;
@@ -63,16 +68,17 @@ fn at_rate(ScaleArguments { input, output, .. }: &ScaleArguments, rate: f64) -> 
             }
             Ok(())
         };
-        copy().map_err(|error| input.locate(error).into())
+        copy().map_err(|error| input.locate(error))
     })?;
-    Ok(exit::OK)
+    Ok(Finished::new(written))
 }
 
 fn with_population(
     ScaleArguments { input, output, seed, .. }: &ScaleArguments,
     factor: f64,
-) -> Result<u8, Box<dyn Error>> {
-    let mut reader = input.open()?;
+    console: &Console,
+) -> Result<Finished, Box<dyn Error>> {
+    let mut reader = input.open(console)?;
     let population = Population::read(&mut reader).map_err(|error| input.locate(error))?;
     let made = format!(
         "sessions multiplied by {factor} with --seed {seed}: copies have tokens of their own behind what several \
@@ -80,17 +86,22 @@ fn with_population(
     );
     let header = reader.header(Some(made));
     let requests = population.multiply(factor, *seed).map_err(|error| input.locate(error))?;
-    output.write(&header, |write| {
-        requests.iter().try_for_each(write).map_err(|error| input.locate(error).into())
+    let written = output.write(&header, console, |write| {
+        let mut bar = console.bar("writing", Unit::Requests, Some(requests.len()));
+        let mut write = |request| {
+            bar.add(1);
+            write(request)
+        };
+        requests.iter().try_for_each(&mut write).map_err(|error| input.locate(error))
     })?;
     let (before, after) = (population.num_sessions(), (population.num_sessions() as f64 * factor).round());
     let known = how_known(population.num_estimated(), before);
-    output.say(&format!("sessions: {after} from {before}{known}"))?;
+    console.note(format_args!("sessions: {after} from {before}{known}"))?;
     if factor > 1.0 {
         let (shared, all) = population.shared_prompt_tokens();
-        output.say(&format!(
+        console.note(format_args!(
             "shared with copies: {shared} of {all} prompt tokens, which several sessions have in front"
         ))?;
     }
-    Ok(exit::OK)
+    Ok(Finished::new(written))
 }

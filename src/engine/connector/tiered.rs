@@ -79,6 +79,16 @@ pub struct TierStats {
     pub held_blocks: u64,
 }
 
+impl TierStats {
+    /// Adds those of another store.
+    pub fn add(&mut self, other: &Self) {
+        self.hit_tokens += other.hit_tokens;
+        self.written_blocks += other.written_blocks;
+        self.evicted_blocks += other.evicted_blocks;
+        self.held_blocks += other.held_blocks;
+    }
+}
+
 #[derive(Debug, Default)]
 struct RequestState {
     /// Computed tokens at the last lookup.

@@ -19,7 +19,7 @@ struct SpecGroup {
 }
 
 /// The shortest prompt that can hit anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShortestHit {
     /// Tokens at its begin that must be in the cache.
     pub matching_tokens: u32,

@@ -6,6 +6,7 @@ use crate::report::ReportError;
 use crate::scenario::ScenarioError;
 use crate::study::sweep::SweepError;
 use crate::text_file::TextFileError;
+use crate::trace_tools::TraceError;
 
 #[derive(Debug, Error)]
 pub enum CurveError {
@@ -21,11 +22,11 @@ pub enum CurveError {
     #[error(transparent)]
     Sweep(SweepError),
     /// A request that cannot be read or counted.
-    #[error("{place}: {message}")]
+    #[error("{place}: {source}")]
     Requests {
         /// The trace, or the scenario.
         place: String,
-        message: String,
+        source: TraceError,
     },
     #[error("{scenario}: no request looks into the prefix cache: there is no hit rate")]
     NoLookups { scenario: String },

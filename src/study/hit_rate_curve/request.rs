@@ -48,8 +48,8 @@ pub struct CurveRequest {
 
 /// Tells whoever waits how far a curve is.
 pub trait Progress {
-    /// A request has been looked up.
-    fn request(&mut self);
+    /// A request has been looked up; that much of them are then, where it is known.
+    fn request(&mut self, share: Option<f64>);
     /// So many simulations begin.
     fn simulations(&mut self, all: usize);
     /// One of them has ended.
@@ -88,6 +88,7 @@ impl CurveRequest {
         scenario: &Scenario,
         progress: &mut dyn Progress,
     ) -> Result<Curve, CurveError> {
+        scenario.check_alone("a curve")?;
         let typed: Vec<u32> = self.block_sizes.iter().map(|size| size.get()).collect();
         let mut shapes = Vec::new();
         for block_size in &typed {
@@ -175,15 +176,15 @@ impl CurveRequest {
         let tenants = workload.tenants().to_vec();
         let mut generator = Generator::new(workload, self.answers, TurnTimes::Recorded);
         let mut waits = false;
-        let result = generator.run(|request: &TraceRequest| {
+        let result = generator.run(|request: &TraceRequest, share| {
             waits |= request.think_time.is_some();
             pass.add(request)?;
-            progress.request();
+            progress.request(share);
             Ok(())
         });
         let place = scenario.trace_path()?;
         let place = place.as_deref().unwrap_or(Path::new(&scenario.file.name)).display().to_string();
-        result.map_err(|error: TraceError| CurveError::Requests { place, message: error.to_string() })?;
+        result.map_err(|source: TraceError| CurveError::Requests { place, source })?;
         let mut notes = generator.notes().notes;
         if waits {
             notes.push(self.answers.note());

@@ -119,7 +119,7 @@ fn requests_of(scenario: &Scenario) -> Vec<TraceRequest> {
     let mut rows = Vec::new();
     let mut generator = Generator::new(scenario.workload().unwrap(), ANSWERS, TurnTimes::Recorded);
     generator
-        .run(|row| {
+        .run(|row, _| {
             rows.push(row.clone());
             Ok(())
         })
@@ -186,7 +186,7 @@ fn a_sample_stays_as_small_as_it_is_told() {
 struct Silent;
 
 impl Progress for Silent {
-    fn request(&mut self) {}
+    fn request(&mut self, _share: Option<f64>) {}
     fn simulations(&mut self, _all: usize) {}
     fn simulation(&mut self) {}
 }

@@ -7,7 +7,7 @@ use super::decision::{Verdict, of_targets};
 use super::fleet::{Fleet, TokenRates};
 use super::measured::{Measured, mean_of};
 use super::result::{CandidateResult, Capacity, LoadResult, Outcome};
-use super::run::{Runs, Stopped};
+use super::run::{Runs, Setup, Stopped};
 use super::search::{Look, highest_load};
 use crate::cost::CostModel;
 use crate::scenario::Scenario;
@@ -18,7 +18,8 @@ const ALONE: f64 = 0.05;
 const FIRST_REPLICATIONS: u32 = 2;
 
 /// Why a candidate's study ends early.
-enum End {
+#[derive(Debug)]
+pub(super) enum End {
     Stopped,
     Failed(String),
 }
@@ -46,7 +47,7 @@ impl Runs<'_> {
         let settings = &self.planner.header.settings;
         let mut looks: Vec<LoadResult> = Vec::new();
         let found = highest_load(1.0, settings.precision, |load| {
-            let seen = self.look(candidate, scenario, load)?;
+            let seen = self.look(Setup { candidate, load, replicas: 1, router: 0 })?;
             let look = Look {
                 verdict: seen.verdict,
                 served_share: seen.measured.served_share,
@@ -70,7 +71,8 @@ impl Runs<'_> {
             output_tokens_per_s: highest.measured.output_tokens_per_s / highest.load,
         };
         let fleet = Fleet::new(highest.load, scenario, settings, rates);
-        let at_load = self.look(candidate, scenario, 1.0 / f64::from(fleet.replicas))?;
+        let load = 1.0 / f64::from(fleet.replicas);
+        let at_load = self.look(Setup { candidate, load, replicas: 1, router: 0 })?;
         let limit = too_much.as_ref().unwrap_or(&highest);
         let (binding, binding_because) = Binding::of(&limit.measured.steps);
         let binding_targets = too_much.iter().flat_map(|look| {
@@ -79,7 +81,7 @@ impl Runs<'_> {
             look.verdicts.iter().enumerate().filter(move |(_, it)| is_worst(it)).map(|(index, _)| index)
         });
         let (command, mut notes) = serve_command(scenario);
-        if let CostModel::Roofline(roofline) = scenario.cost() {
+        if let CostModel::Roofline(roofline) = scenario.pools[0].cost() {
             notes.extend(roofline.caveats().iter().skip(1).cloned());
         }
         Ok(Outcome::Meets(Box::new(Capacity {
@@ -94,17 +96,19 @@ impl Runs<'_> {
             notes,
             highest,
             too_much,
+            verified: Vec::new(),
+            router: None,
         })))
     }
 
     /// Runs a load until the confidence intervals decide, or as often as is allowed.
-    fn look(&self, candidate: usize, scenario: &Scenario, load: f64) -> Result<LoadResult, End> {
+    pub fn look(&self, setup: Setup) -> Result<LoadResult, End> {
         let settings = &self.planner.header.settings;
         let mut runs: Vec<Measured> = Vec::new();
         loop {
             let done = runs.len() as u32;
             let wanted = (2 * done).max(FIRST_REPLICATIONS).min(settings.max_replications);
-            let more = self.at(candidate, scenario, load, done..wanted).map_err(|Stopped| End::Stopped)?;
+            let more = self.at(setup, done..wanted).map_err(|Stopped| End::Stopped)?;
             for run in more {
                 runs.push(run.map_err(End::Failed)?);
             }
@@ -113,7 +117,13 @@ impl Runs<'_> {
             let is_repeated = runs.windows(2).all(|pair| pair[0] == pair[1]);
             if verdict != Verdict::Open || wanted == settings.max_replications || is_repeated {
                 let measured = mean_of(&runs);
-                return Ok(LoadResult { load, verdict, verdicts, replications: wanted, measured });
+                return Ok(LoadResult {
+                    load: setup.load,
+                    verdict,
+                    verdicts,
+                    replications: wanted,
+                    measured,
+                });
             }
         }
     }

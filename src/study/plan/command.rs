@@ -100,7 +100,9 @@ pub(super) fn serve_command(scenario: &Scenario) -> (String, Vec<String>) {
     match engine.quantization {
         None | Some(Dtype::Bf16) => {}
         Some(Dtype::Fp8) => option("quantization", Some("fp8".to_owned())),
-        Some(other) => notes.push(format!("take a checkpoint whose weights are in {other:?}: vLLM does not make one")),
+        Some(other) => {
+            notes.push(format!("take a checkpoint whose weights are in {other:?}: vLLM does not make one"))
+        }
     }
     if engine.kv_cache_dtype == Some(Dtype::Fp8) {
         option("kv-cache-dtype", Some("fp8".to_owned()));
@@ -132,7 +134,9 @@ pub(super) fn serve_command(scenario: &Scenario) -> (String, Vec<String>) {
         option("kv-offloading-backend", Some("native".to_owned()));
     }
     if tiers.clone().any(|tier| tier.kind != TierKind::Host) {
-        notes.push("tiers behind host memory need a KV connector of their own (--kv-transfer-config)".to_owned());
+        notes.push(
+            "tiers behind host memory need a KV connector of their own (--kv-transfer-config)".to_owned(),
+        );
     }
     if engine.kv_cache_groups.is_some() {
         notes.push("kv_cache_groups are a property of the model: the command cannot set them".to_owned());

@@ -25,8 +25,10 @@ pub enum PlanError {
     Report(#[from] ReportError),
     #[error("cannot start {threads} threads: {message}")]
     Threads { threads: usize, message: String },
+    #[error("the plan was stopped; the same command goes on where it was")]
+    Stopped,
     #[error("cannot write to the terminal: {0}")]
-    Terminal(std::io::Error),
+    Terminal(#[source] std::io::Error),
 }
 
 impl From<SweepError> for PlanError {

@@ -9,6 +9,7 @@ use super::settings::{Prices, Settings};
 use super::targets::{GoodputTarget, PercentileTarget, Target};
 use crate::catalog::Gpu;
 use crate::scenario::{FieldError, Node, NodeDeserializer, Value, suggest};
+use crate::simulation::router::RouterConfig;
 use crate::study::sweep::{Field, Point, check_apart, check_name, fields_of, grid, listed};
 
 /// Longest limit, in milliseconds.
@@ -44,6 +45,12 @@ struct Typed {
     max_replications: u32,
     #[serde(default = "usual_warmup")]
     warmup: f64,
+    #[serde(default = "usual_routers")]
+    routers: Vec<RouterConfig>,
+}
+
+fn usual_routers() -> Vec<RouterConfig> {
+    vec![RouterConfig::default()]
 }
 
 const fn usual_headroom() -> f64 {
@@ -129,6 +136,10 @@ impl PlanFile {
             },
         };
         check_targets(&root, &typed)?;
+        if typed.routers.is_empty() {
+            let hint = "give at least one, such as `{policy: round_robin}`, or leave it out";
+            return Err(wrong(&root, "routers", "the list is empty".into(), hint));
+        }
         check_prices(&root, &typed.prices_per_hour)?;
         check_numbers(&root, &typed)?;
         let percentiles = typed.targets.iter().map(Target::of_percentile);
@@ -148,6 +159,7 @@ impl PlanFile {
                 precision: typed.precision,
                 max_replications: typed.max_replications,
                 warmup: typed.warmup,
+                routers: typed.routers,
             },
             root,
         })
@@ -253,10 +265,7 @@ fn check_prices(root: &Node, prices: &Prices) -> Result<(), FieldError> {
         }
         price(format!("prices_per_hour.gpu.{name}"), value)?;
     }
-    prices
-        .tier_gib
-        .values()
-        .try_for_each(|&value| price("prices_per_hour.tier_gib".to_owned(), value))
+    prices.tier_gib.values().try_for_each(|&value| price("prices_per_hour.tier_gib".to_owned(), value))
 }
 
 /// GPUs may be typed by any of their names.
@@ -273,7 +282,12 @@ fn check_numbers(root: &Node, typed: &Typed) -> Result<(), FieldError> {
         ("precision", typed.precision, 0.001..=1.0, "give a share from 0.001 to 1, such as 0.05"),
         ("warmup", typed.warmup, 0.0..=0.9, "give a share of the time from 0 to 0.9"),
         ("lost_replicas", f64::from(typed.lost_replicas), 0.0..=1e4, "give a whole number up to 10000"),
-        ("max_replications", f64::from(typed.max_replications), 2.0..=1e3, "give a whole number from 2 to 1000"),
+        (
+            "max_replications",
+            f64::from(typed.max_replications),
+            2.0..=1e3,
+            "give a whole number from 2 to 1000",
+        ),
     ] {
         if !range.contains(&value) {
             return Err(wrong(root, field, format!("found {value}"), hint));

@@ -67,7 +67,13 @@ impl Fleet {
     }
 
     /// The same with another number of replicas.
-    pub fn with_replicas(self, replicas: u32, scenario: &Scenario, settings: &Settings, rates: TokenRates) -> Self {
+    pub fn with_replicas(
+        self,
+        replicas: u32,
+        scenario: &Scenario,
+        settings: &Settings,
+        rates: TokenRates,
+    ) -> Self {
         let cost_per_hour = replica_price(scenario, &settings.prices) * f64::from(replicas);
         let per_million = |tokens_per_s: f64| {
             if tokens_per_s > 0.0 { cost_per_hour / (tokens_per_s * 3600.0) * 1e6 } else { 0.0 }

@@ -19,9 +19,9 @@ pub(super) struct Header {
     pub settings: Settings,
 }
 
-/// Which run: of which candidate, at which load (its bits), with how many replicas, and the how
-/// manieth.
-pub(super) type RunKey = (usize, u64, u32, u32);
+/// Which run: of which candidate, at which load (its bits), with how many replicas behind which router,
+/// and the how manieth.
+pub(super) type RunKey = (usize, u64, u32, usize, u32);
 
 /// A finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub struct Row {
     /// Times the scenario's.
     pub load: f64,
     pub replicas: u32,
+    /// Its position among the plan's.
+    pub router: usize,
     /// From 0.
     pub replication: u32,
     /// Or why there is nothing.
@@ -38,7 +40,7 @@ pub struct Row {
 
 impl Row {
     pub(super) fn key(&self) -> RunKey {
-        (self.candidate, self.load.to_bits(), self.replicas, self.replication)
+        (self.candidate, self.load.to_bits(), self.replicas, self.router, self.replication)
     }
 }
 
@@ -59,7 +61,8 @@ impl Journalled for PlanRuns {
             // A sweep's words.
             return Some(change.replace("points", "candidates").replace("sweep file", "plan"));
         }
-        (found.settings != now.settings).then(|| "the plan's targets, prices or settings have changed".to_owned())
+        (found.settings != now.settings)
+            .then(|| "the plan's targets, prices or settings have changed".to_owned())
     }
 
     fn clear(folder: &Path) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use super::decision::Share;
 use super::measured::Measured;
-use super::step_figures::StepMeter;
+use super::step_figures::{StepFigures, StepMeter};
 use super::targets::{Limit, Metric, Target};
 use crate::engine::kv_cache::{BlockEviction, JournalEntry};
 use crate::engine::scheduler::Scheduler;
@@ -19,6 +19,7 @@ const FEWEST_WAITING: u32 = 16;
 
 /// What is kept of a request that ended.
 struct Seen {
+    replica: u32,
     arrival_ns: u64,
     tenant: u32,
     is_first_turn: bool,
@@ -46,24 +47,29 @@ struct Backlog {
 
 pub(super) struct Meter<'a> {
     targets: &'a [Target],
-    steps: StepMeter,
+    /// By replica.
+    steps: Vec<StepMeter>,
     seen: Vec<Seen>,
     /// Of the requests in `seen`, where gaps between tokens are limited.
     spans: Option<Vec<Box<[StepSpan]>>>,
-    /// When each step that computed something ended, for the same.
-    step_ends_ns: Vec<u64>,
+    /// By replica, when each step that computed something ended, for the same.
+    step_ends_ns: Vec<Vec<u64>>,
+    /// By replica.
+    num_waiting: Vec<u32>,
     backlog: Vec<Backlog>,
     arrived: u64,
 }
 
 impl<'a> Meter<'a> {
-    pub fn new(targets: &'a [Target], steps: StepMeter) -> Self {
+    pub fn new(targets: &'a [Target], steps: StepMeter, num_replicas: u32) -> Self {
+        let replicas = num_replicas as usize;
         Self {
             targets,
-            steps,
+            steps: vec![steps; replicas],
             seen: Vec::new(),
             spans: targets.iter().any(Target::is_of_gaps).then(Vec::new),
-            step_ends_ns: Vec::new(),
+            step_ends_ns: vec![Vec::new(); replicas],
+            num_waiting: vec![0; replicas],
             backlog: Vec::new(),
             arrived: 0,
         }
@@ -81,9 +87,10 @@ impl<'a> Meter<'a> {
         let end_ns = last_start_ns.unwrap_or(0);
         let until_end = &self.backlog[..self.backlog.partition_point(|step| step.at_ns <= end_ns)];
         let overloaded = is_cut || queue_grows(until_end, GROWTH_AT_THE_END);
-        let served_share = until_end.last().filter(|last| last.arrived > 0).map_or(1.0, |last| {
-            1.0 - f64::from(last.num_waiting) / last.arrived as f64
-        });
+        let served_share = until_end
+            .last()
+            .filter(|last| last.arrived > 0)
+            .map_or(1.0, |last| 1.0 - f64::from(last.num_waiting) / last.arrived as f64);
         let begin_ns = (end_ns as f64 * warmup) as u64;
         let counts = |seen: &Seen| (begin_ns..=end_ns).contains(&seen.arrival_ns);
         let counted: Vec<&Seen> = self.seen.iter().filter(|seen| counts(seen)).collect();
@@ -135,7 +142,7 @@ impl<'a> Meter<'a> {
             hits_tokens: sum(|seen| seen.hits_tokens),
             external_hits_tokens: sum(|seen| seen.external_hits_tokens),
             mean_concurrency: if span_s > 0.0 { there_ns as f64 / 1e9 / span_s } else { 0.0 },
-            steps: self.steps.figures,
+            steps: self.steps.iter().fold(StepFigures::default(), |sum, steps| sum.plus(&steps.figures)),
         }
     }
 
@@ -147,7 +154,8 @@ impl<'a> Meter<'a> {
         for (seen, spans) in self.seen.iter().zip(self.spans.iter().flatten()) {
             if seen.is_whole && counts(seen) && is_of(target, seen) {
                 let steps = spans.iter().flat_map(|span| span.first..=span.last);
-                let mut ends = steps.filter_map(|step| self.step_ends_ns.get(step as usize).copied());
+                let all = &self.step_ends_ns[seen.replica as usize];
+                let mut ends = steps.filter_map(|step| all.get(step as usize).copied());
                 let mut last = ends.next();
                 for end in ends {
                     gaps_ns.extend(last.map(|last| end - last));
@@ -177,9 +185,7 @@ fn queue_grows(backlog: &[Backlog], least_growth: f64) -> bool {
     let means: Vec<f64> = marks.windows(2).map(mean).collect();
     let growth = f64::from(last.num_waiting) - f64::from(marks[0].num_waiting);
     let came = (last.arrived - marks[0].arrived) as f64;
-    last.num_waiting >= FEWEST_WAITING
-        && means.is_sorted_by(|a, b| a < b)
-        && growth > least_growth * came
+    last.num_waiting >= FEWEST_WAITING && means.is_sorted_by(|a, b| a < b) && growth > least_growth * came
 }
 
 fn is_of(target: &Target, seen: &Seen) -> bool {
@@ -223,17 +229,18 @@ fn percentile_ms(sorted_ns: &[u64], share: f64) -> Option<f64> {
 
 impl Observer for Meter<'_> {
     fn on_step(&mut self, step: &StepRecord) {
-        self.steps.on_step(step);
+        let replica = step.replica as usize;
+        self.steps[replica].on_step(step);
         let at_ns = step.finished_at.as_ns();
         if step.num_scheduled_requests > 0 && self.spans.is_some() {
-            self.step_ends_ns.push(at_ns);
+            self.step_ends_ns[replica].push(at_ns);
         }
-        let (last_ns, waiting_ns, num_waiting) = self
-            .backlog
-            .last()
-            .map_or((0, 0, 0), |last| (last.at_ns, last.waiting_ns, last.num_waiting));
+        let (last_ns, waiting_ns, num_waiting) =
+            self.backlog.last().map_or((0, 0, 0), |last| (last.at_ns, last.waiting_ns, last.num_waiting));
         let waiting_ns = waiting_ns + u128::from(num_waiting) * u128::from(at_ns - last_ns);
-        self.backlog.push(Backlog { at_ns, waiting_ns, num_waiting: step.num_waiting, arrived: self.arrived });
+        let was_waiting = std::mem::replace(&mut self.num_waiting[replica], step.num_waiting);
+        let num_waiting = num_waiting - was_waiting + step.num_waiting;
+        self.backlog.push(Backlog { at_ns, waiting_ns, num_waiting, arrived: self.arrived });
     }
 
     fn on_output_steps(&mut self, _request: &RequestRecord, spans: &[StepSpan]) {
@@ -246,6 +253,7 @@ impl Observer for Meter<'_> {
         let since_arrival = |at: SimTime| at.since(request.arrival).as_ns();
         let is_whole = request.is_whole();
         self.seen.push(Seen {
+            replica: request.replica,
             arrival_ns: request.arrival.as_ns(),
             tenant: request.tenant,
             is_first_turn: request.turn == 0,
@@ -261,12 +269,13 @@ impl Observer for Meter<'_> {
         });
     }
 
-    fn on_evictions(&mut self, _evictions: &[BlockEviction]) {}
+    fn on_evictions(&mut self, _replica: u32, _evictions: &[BlockEviction]) {}
 
-    fn on_reuse_gaps(&mut self, _gaps_ns: &[u64]) {}
+    fn on_reuse_gaps(&mut self, _replica: u32, _gaps_ns: &[u64]) {}
 
     fn on_engine_call(
         &mut self,
+        replica: u32,
         _at: SimTime,
         call: EngineCall<'_>,
         _journal: &[JournalEntry],
@@ -274,7 +283,9 @@ impl Observer for Meter<'_> {
     ) {
         match call {
             EngineCall::AddRequest { .. } => self.arrived += 1,
-            EngineCall::Schedule { record, output } => self.steps.on_schedule(record, output),
+            EngineCall::Schedule { record, output } => {
+                self.steps[replica as usize].on_schedule(record, output)
+            }
             _ => {}
         }
     }

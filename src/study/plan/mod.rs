@@ -28,6 +28,7 @@ mod table;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod write;
 
 pub use binding::Binding;

@@ -18,15 +18,11 @@ pub(super) fn cost_and_latency(result: &PlanResult) -> Result<String, PlanError>
         .enumerate()
         .filter_map(|(index, candidate)| {
             let capacity = candidate.capacity()?;
-            Some((
-                capacity.fleet.cost_per_hour,
-                result.latency_ms(capacity),
-                index,
-                candidate.is_on_front,
-            ))
+            Some((capacity.fleet.cost_per_hour, result.latency_ms(capacity), index, candidate.is_on_front))
         })
         .collect();
-    let title = format!("{}: cost and latency of {} candidates that meet the targets", result.name, points.len());
+    let title =
+        format!("{}: cost and latency of {} candidates that meet the targets", result.name, points.len());
     let mut costs: Vec<f64> = points.iter().map(|it| it.0).collect();
     costs.sort_by(f64::total_cmp);
     costs.dedup();

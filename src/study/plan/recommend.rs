@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn who_is_beaten_in_both_is_not_on_the_front() {
-        let points = [Some((1.0, 9.0)), Some((2.0, 3.0)), Some((2.0, 4.0)), None, Some((9.0, 3.0)), Some((2.0, 3.0))];
+        let points =
+            [Some((1.0, 9.0)), Some((2.0, 3.0)), Some((2.0, 4.0)), None, Some((9.0, 3.0)), Some((2.0, 3.0))];
         assert_eq!(front(&points), [true, true, false, false, false, true]);
     }
 }

@@ -9,6 +9,7 @@ use super::fleet::{Fleet, TokenRates};
 use super::measured::Measured;
 use super::recommend::Recommendation;
 use super::settings::Settings;
+use crate::simulation::router::RouterConfig;
 
 /// A finished plan.
 #[derive(Clone, Debug, Serialize)]
@@ -45,6 +46,8 @@ pub enum Outcome {
     /// No load meets the targets; the lowest that was tried.
     MeetsNoLoad(Box<LoadResult>),
     Meets(Box<Capacity>),
+    /// A replica meets them, but no fleet of them that was tried.
+    FleetMisses(Box<FleetCheck>),
 }
 
 /// A load that was looked at.
@@ -72,8 +75,13 @@ pub struct Capacity {
     pub binding_targets: Vec<usize>,
     pub rates: TokenRates,
     pub fleet: Fleet,
-    /// One replica at its part of the load.
+    /// The fleet at the load; before it was verified, one replica at its part of it.
     pub at_load: LoadResult,
+    /// What the fleet does behind each router; empty where another candidate is better in any case.
+    pub verified: Vec<FleetCheck>,
+    /// The best router for the fleet, by its position in `verified`; `None` before that, and of a single
+    /// replica.
+    pub router: Option<usize>,
     /// How to start a replica.
     pub command: String,
     /// What the command cannot say, and what predictions rest on, in sentences.
@@ -83,11 +91,33 @@ pub struct Capacity {
     pub extrapolated: f64,
 }
 
+/// A fleet behind a router, as it was simulated.
+#[derive(Clone, Debug, Serialize)]
+pub struct FleetCheck {
+    pub router: RouterConfig,
+    /// The fewest that were found to be enough, from those that follow from one replica's capacity on.
+    pub replicas: u32,
+    /// Everything was met; else so many replicas were not enough, and no more were tried.
+    pub is_enough: bool,
+    pub at_load: LoadResult,
+    /// With the plan's headroom.
+    pub with_headroom: LoadResult,
+    /// At the load, without as many replicas as may be lost.
+    pub with_losses: LoadResult,
+}
+
+impl Capacity {
+    /// The best router of a fleet.
+    pub fn router_name(&self) -> Option<&'static str> {
+        Some(self.verified.get(self.router?)?.router.policy.name())
+    }
+}
+
 impl CandidateResult {
     pub fn capacity(&self) -> Option<&Capacity> {
         match &self.outcome {
             Outcome::Meets(capacity) => Some(capacity),
-            Outcome::CannotRun(_) | Outcome::MeetsNoLoad(_) => None,
+            Outcome::CannotRun(_) | Outcome::MeetsNoLoad(_) | Outcome::FleetMisses(_) => None,
         }
     }
 }
@@ -103,9 +133,12 @@ impl PlanResult {
     /// What [`Self::latency_ms`] is of.
     pub fn latency_name(&self) -> String {
         let target = self.settings.targets.iter().find(|target| target.limits.len() == 1);
-        target.map_or_else(|| "TTFT p90".to_owned(), |target| {
-            let of = target.tenant.as_ref().map(|tenant| format!(" of {tenant}")).unwrap_or_default();
-            target.percentile_name() + &of
-        })
+        target.map_or_else(
+            || "TTFT p90".to_owned(),
+            |target| {
+                let of = target.tenant.as_ref().map(|tenant| format!(" of {tenant}")).unwrap_or_default();
+                target.percentile_name() + &of
+            },
+        )
     }
 }

@@ -1,6 +1,7 @@
 //! Runs what a plan asks for: candidates at the same time, and the replications of a load too.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 
@@ -38,7 +39,7 @@ pub struct RunOptions {
 /// Tells whoever waits how far a plan is.
 pub trait Progress {
     /// So many runs were finished by an earlier start.
-    fn begin(&mut self, runs: usize, candidates: usize);
+    fn begin(&mut self, runs: usize, candidates: usize) -> io::Result<()>;
     /// A run is finished and safe.
     fn run(&mut self);
     /// All is known of a candidate.
@@ -50,8 +51,19 @@ pub trait Progress {
 pub(super) struct Stopped;
 
 enum Event {
-    Runs(Vec<Row>),
+    Run(Box<Row>),
     Candidate,
+}
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Setup {
+    pub candidate: usize,
+    /// Times the scenario's.
+    pub load: f64,
+    pub replicas: u32,
+    /// Its position among the plan's.
+    pub router: usize,
 }
 
 /// Runs of one plan: what is known from the journal, and where new ones go.
@@ -69,12 +81,12 @@ impl Planner {
     pub fn run(&self, options: &RunOptions, progress: &mut dyn Progress) -> Result<PlanResult, PlanError> {
         let mut journal = Journal::<PlanRuns>::open(&options.folder, &self.header, options.restart)?;
         let known = journal.rows.clone();
-        progress.begin(known.len(), self.num_candidates());
+        progress.begin(known.len(), self.num_candidates()).map_err(PlanError::Terminal)?;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
         let pool = pool
             .map_err(|error| PlanError::Threads { threads: options.threads, message: error.to_string() })?;
         let (sender, receiver) = channel();
-        let candidates = std::thread::scope(|scope| {
+        let result = std::thread::scope(|scope| {
             let known = &known;
             let worker = scope.spawn(move || {
                 let runs = Runs { planner: self, known, sender };
@@ -84,7 +96,10 @@ impl Planner {
                         runs.send(Event::Candidate)?;
                         Ok(result)
                     };
-                    (0..self.num_candidates()).into_par_iter().map(study).collect::<Result<Vec<_>, Stopped>>()
+                    let all = (0..self.num_candidates()).into_par_iter().map(study);
+                    let mut result = self.result(all.collect::<Result<Vec<_>, Stopped>>()?);
+                    runs.verify(&mut result)?;
+                    Ok(result)
                 })
             });
             // This thread owns the receiver, so that an error lets go of it and stops the others.
@@ -92,9 +107,9 @@ impl Planner {
                 let receiver = receiver;
                 for event in &receiver {
                     match event {
-                        Event::Runs(rows) => {
-                            journal.append(&rows)?;
-                            rows.iter().for_each(|_| progress.run());
+                        Event::Run(row) => {
+                            journal.append(std::slice::from_ref(&*row))?;
+                            progress.run();
                         }
                         Event::Candidate => progress.candidate(),
                     }
@@ -102,10 +117,10 @@ impl Planner {
                 Ok(())
             };
             listen()?;
-            // The worker ends as it should, or panics and with it the scope.
-            Ok::<_, PlanError>(worker.join().ok().and_then(Result::ok).unwrap_or_default())
+            // The worker stops early only where nobody listens any more, which is an error above.
+            let result: Result<PlanResult, Stopped> = worker.join().unwrap_or(Err(Stopped));
+            result.map_err(|Stopped| PlanError::Stopped)
         })?;
-        let result = self.result(candidates);
         result.write(&options.folder)?;
         Ok(result)
     }
@@ -132,35 +147,35 @@ impl Runs<'_> {
         self.sender.send(event).map_err(|_| Stopped)
     }
 
-    /// Runs of a candidate at a load, as far as they are not known.
+    /// Runs of a setup, as far as they are not known.
     pub fn at(
         &self,
-        candidate: usize,
-        scenario: &Scenario,
-        load: f64,
+        setup: Setup,
         replications: std::ops::Range<u32>,
     ) -> Result<Vec<Result<Measured, String>>, Stopped> {
+        let Setup { candidate, load, replicas, router } = setup;
         let one = |replication: u32| {
-            let key: RunKey = (candidate, load.to_bits(), 1, replication);
+            let key: RunKey = (candidate, load.to_bits(), replicas, router, replication);
             if let Some(row) = self.known.get(&key) {
                 return Ok(row.outcome.clone());
             }
-            let outcome = self.simulate(scenario, load, replication);
-            let row = Row { candidate, load, replicas: 1, replication, outcome: outcome.clone() };
-            self.send(Event::Runs(vec![row]))?;
+            let outcome = self.simulate(setup, replication);
+            let row = Row { candidate, load, replicas, router, replication, outcome: outcome.clone() };
+            self.send(Event::Run(Box::new(row)))?;
             Ok(outcome)
         };
         replications.into_par_iter().map(one).collect()
     }
 
-    fn simulate(&self, scenario: &Scenario, load: f64, replication: u32) -> Result<Measured, String> {
-        let mut scenario = scenario.scaled(load).map_err(|error| error.without_place())?;
-        scenario.file.seed = scenario.file.seed.wrapping_add(u64::from(replication));
-        let mut simulation = scenario
-            .build_sharing(self.planner.sweep.traces())
-            .map_err(|error| error.without_place())?;
+    fn simulate(&self, setup: Setup, replication: u32) -> Result<Measured, String> {
         let settings = &self.planner.header.settings;
-        let mut meter = Meter::new(&settings.targets, step_meter(&scenario));
+        let scenario = self.planner.scenario(setup.candidate).as_ref().map_err(Clone::clone)?;
+        let fleet = scenario.with_fleet(setup.replicas, &settings.routers[setup.router]);
+        let mut scenario = fleet.scaled(setup.load).map_err(|error| error.without_place())?;
+        scenario.file.seed = scenario.file.seed.wrapping_add(u64::from(replication));
+        let mut simulation =
+            scenario.build_sharing(self.planner.sweep.traces()).map_err(|error| error.without_place())?;
+        let mut meter = Meter::new(&settings.targets, step_meter(&scenario), scenario.num_replicas());
         let is_steady = scenario.file.workload.is_steady();
         let mut is_cut = false;
         let mut events = 0_u32;
@@ -181,7 +196,7 @@ impl Runs<'_> {
 }
 
 fn step_meter(scenario: &Scenario) -> StepMeter {
-    let cost = scenario.cost();
+    let cost = scenario.pools[0].cost();
     let tp = scenario.file.engine.tensor_parallel_size;
     let bounds = match cost {
         CostModel::Roofline(_) => Some(DatasheetBounds::new(&scenario.model, scenario.gpu, tp)),

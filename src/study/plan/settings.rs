@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::targets::Target;
 use crate::engine::connector::TierKind;
+use crate::simulation::router::RouterConfig;
 
 /// Prices of an hour, in the currency of the reader.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,4 +35,6 @@ pub struct Settings {
     pub max_replications: u32,
     /// The share of the time in which sessions start that does not count.
     pub warmup: f64,
+    /// Behind which fleets are tried.
+    pub routers: Vec<RouterConfig>,
 }

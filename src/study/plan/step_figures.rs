@@ -110,6 +110,7 @@ fn share(part: f64, whole: f64) -> f64 {
 }
 
 /// Adds up [`StepFigures`] of one replica.
+#[derive(Clone)]
 pub(super) struct StepMeter {
     cost: CostModel,
     /// `None` with a constant cost, which knows no GPU.
@@ -122,7 +123,12 @@ pub(super) struct StepMeter {
 }
 
 impl StepMeter {
-    pub fn new(cost: CostModel, bounds: Option<DatasheetBounds>, usable_blocks: u32, max_num_seqs: u32) -> Self {
+    pub fn new(
+        cost: CostModel,
+        bounds: Option<DatasheetBounds>,
+        usable_blocks: u32,
+        max_num_seqs: u32,
+    ) -> Self {
         Self {
             cost,
             bounds,

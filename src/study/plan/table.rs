@@ -45,6 +45,19 @@ fn write_all(text: &mut String, result: &PlanResult) -> std::fmt::Result {
             Outcome::MeetsNoLoad(lowest) => {
                 writeln!(text, "{} meets no load: {}", name(result, index), why_not(result, lowest))?;
             }
+            Outcome::FleetMisses(check) => writeln!(
+                text,
+                "{} meets the targets on one replica, but not on {} behind a router: {}",
+                name(result, index),
+                check.replicas,
+                why_not(
+                    result,
+                    [&check.with_losses, &check.with_headroom, &check.at_load]
+                        .into_iter()
+                        .find(|look| look.verdict != Verdict::Met)
+                        .unwrap_or(&check.at_load)
+                )
+            )?,
             Outcome::Meets(capacity) if capacity.extrapolated > EXTRAPOLATED => writeln!(
                 text,
                 "{} is extrapolated: {:.0} % of its GPU time is beyond what was measured for its cost profile",
@@ -69,7 +82,12 @@ fn table(result: &PlanResult) -> String {
     let rate = result.rate.map_or("x load", |(field, _)| field);
     heads.extend([rate, "requests_per_s"].map(|head| format!("{}/replica", head.replace("_per_s", "/s"))));
     heads.extend(["replicas", "GPUs", "cost/h", "per 1M in", "per 1M out", "per 1M"].map(str::to_owned));
-    heads.extend([result.latency_name() + " ms", "hit rate".to_owned(), "bound by".to_owned()]);
+    heads.extend([
+        result.latency_name() + " ms",
+        "hit rate".to_owned(),
+        "router".to_owned(),
+        "bound by".to_owned(),
+    ]);
     let num_cells = heads.len();
     table.add_row(heads);
     for (index, candidate) in result.candidates.iter().enumerate() {
@@ -79,12 +97,13 @@ fn table(result: &PlanResult) -> String {
         match &candidate.outcome {
             Outcome::Meets(capacity) => row.extend(figures(result, capacity)),
             Outcome::MeetsNoLoad(_) => row.push("none".to_owned()),
+            Outcome::FleetMisses(_) => row.push("no fleet".to_owned()),
             Outcome::CannotRun(_) => row.push("cannot run".to_owned()),
         }
         row.resize(num_cells, String::new());
         table.add_row(row);
     }
-    for column in numbers_from..num_cells - 1 {
+    for column in numbers_from..num_cells - 2 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -117,6 +136,10 @@ fn figures(result: &PlanResult, capacity: &Capacity) -> Vec<String> {
         format!("{:.3}", fleet.cost_per_million_tokens),
         number(result.latency_ms(capacity)),
         format!("{:.1} %", 100.0 * capacity.at_load.measured.hit_rate()),
+        capacity
+            .router_name()
+            .unwrap_or(if capacity.verified.is_empty() { "not tried" } else { "" })
+            .to_owned(),
         capacity.binding.name().to_owned(),
     ]
 }
@@ -176,6 +199,20 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
         name(result, index),
         fleet.cost_per_hour
     )?;
+    for check in &capacity.verified {
+        let enough = if check.is_enough { "" } else { " are not enough" };
+        writeln!(
+            text,
+            "simulated    {} replicas behind {}{enough}: {} {} ms, hit rate {:.1} %; with {} lost {} ms",
+            check.replicas,
+            check.router.policy.name(),
+            result.latency_name(),
+            latency(&check.at_load),
+            100.0 * check.at_load.measured.hit_rate(),
+            result.settings.lost_replicas,
+            latency(&check.with_losses),
+        )?;
+    }
     writeln!(
         text,
         "replicas     {} for the load, {} with headroom, {} with {} to lose",
@@ -226,7 +263,20 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
     for note in &capacity.notes {
         writeln!(text, "note         {note}")?;
     }
-    writeln!(text, "\n{}", capacity.command)
+    writeln!(text, "\n{}", capacity.command)?;
+    match capacity.router_name() {
+        Some(router) => writeln!(
+            text,
+            "cluster: {{replicas: {}, router: {{policy: {router}}}}}  # in a scenario, to simulate the fleet",
+            fleet.replicas
+        ),
+        None => Ok(()),
+    }
+}
+
+fn latency(look: &LoadResult) -> String {
+    let value = look.measured.values_ms.iter().flatten().next().copied();
+    number(value.unwrap_or(look.measured.ttft_p90_ms))
 }
 
 fn option(result: &PlanResult, alternative: &Alternative) -> String {

@@ -89,11 +89,8 @@ impl Target {
     }
 
     pub fn of_goodput(typed: &GoodputTarget) -> Self {
-        let limits = [
-            (Metric::Ttft, typed.ttft_ms),
-            (Metric::Tpot, typed.tpot_ms),
-            (Metric::E2e, typed.e2e_ms),
-        ];
+        let limits =
+            [(Metric::Ttft, typed.ttft_ms), (Metric::Tpot, typed.tpot_ms), (Metric::E2e, typed.e2e_ms)];
         Self {
             share: typed.share,
             limits: limits

@@ -48,6 +48,8 @@ impl PlanResult {
                 "kv_cache_usage_mean",
                 "gpu_busy",
                 "extrapolated",
+                "router",
+                "is_verified",
                 "is_on_front",
                 "is_recommended",
                 "error",
@@ -90,12 +92,14 @@ impl PlanResult {
                         measured.steps.usage_mean().to_string(),
                         measured.steps.gpu_busy().to_string(),
                         capacity.extrapolated.to_string(),
+                        capacity.router_name().unwrap_or_default().to_owned(),
+                        (!capacity.verified.is_empty()).to_string(),
                         candidate.is_on_front.to_string(),
                         recommended.to_string(),
                     ]);
                     String::new()
                 }
-                Outcome::MeetsNoLoad(_) => {
+                Outcome::MeetsNoLoad(_) | Outcome::FleetMisses(_) => {
                     row.push("false".to_owned());
                     String::new()
                 }

@@ -11,6 +11,7 @@ use super::header::RunKey;
 use super::pareto::front;
 use super::plan::{Plan, PlannedPoint, Row};
 use super::plot;
+use crate::report::json::pretty;
 use crate::study::journal::write_whole;
 use crate::study::statistics::Estimate;
 
@@ -81,7 +82,7 @@ impl Results {
     pub(super) fn write(&self, folder: &Path) -> Result<(), SweepError> {
         write_whole(&folder.join("results.csv"), &self.runs_csv())?;
         write_whole(&folder.join("points.csv"), &self.points_csv())?;
-        write_whole(&folder.join("results.json"), &self.json())?;
+        write_whole(&folder.join("results.json"), &pretty(&self.to_json()))?;
         for (name, svg) in plot::plots(self)? {
             write_whole(&folder.join(name), &svg)?;
         }
@@ -153,7 +154,8 @@ impl Results {
         [index.to_string()].into_iter().chain(name).chain(fields)
     }
 
-    fn json(&self) -> String {
+    /// All of it.
+    pub fn to_json(&self) -> Value {
         #[derive(Serialize)]
         struct All<'a> {
             plan: &'a Plan,
@@ -178,9 +180,7 @@ impl Results {
         });
         let all = All { plan: &self.plan, points: points.collect() };
         // Structs of numbers and texts always are JSON.
-        let mut text = serde_json::to_string_pretty(&all).unwrap_or_default();
-        text.push('\n');
-        text
+        serde_json::to_value(&all).unwrap_or_default()
     }
 }
 

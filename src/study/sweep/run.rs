@@ -35,7 +35,7 @@ pub struct RunOptions {
 /// Tells whoever waits how far a sweep is.
 pub trait Progress {
     /// So many of all runs of this shard were finished by an earlier start.
-    fn begin(&mut self, done: usize, all: usize);
+    fn begin(&mut self, done: usize, all: usize) -> std::io::Result<()>;
     /// A run is finished and safe.
     fn row(&mut self, row: &Row) -> std::io::Result<()>;
 }
@@ -57,11 +57,12 @@ impl Sweep {
             .flat_map(|point| (0..self.plan.replications).map(move |replication| (point, replication)))
             .collect();
         let left: Vec<RunKey> = all.iter().copied().filter(|key| !journal.rows.contains_key(key)).collect();
-        progress.begin(all.len() - left.len(), all.len());
+        let stdout = || SweepError::write(Path::new("stdout"));
+        progress.begin(all.len() - left.len(), all.len()).map_err(stdout())?;
         let reports = options.reports.then(|| options.folder.join(REPORTS));
         self.run_all(left, reports.as_deref(), options.threads, &mut |rows| {
             journal.append(rows)?;
-            rows.iter().try_for_each(|row| progress.row(row)).map_err(SweepError::write(Path::new("stdout")))
+            rows.iter().try_for_each(|row| progress.row(row)).map_err(stdout())
         })?;
         if options.shard != Shard::ALL {
             return Ok(None);
@@ -159,13 +160,13 @@ impl Sweep {
                 let mut report = RunReport::create(folder, info)?;
                 simulation
                     .run(&mut report)
-                    .map(|()| report.finish(&simulation.replica().tier_stats(), simulation.workload_notes()))
+                    .map(|()| report.finish(&simulation.tier_stats(), simulation.workload_notes()))
             }
             None => {
                 let mut figures = RunFigures::new(info);
-                simulation.run(&mut figures).map(|()| {
-                    Ok(figures.finish(&simulation.replica().tier_stats(), simulation.workload_notes()))
-                })
+                simulation
+                    .run(&mut figures)
+                    .map(|()| Ok(figures.finish(&simulation.tier_stats(), simulation.workload_notes())))
             }
         };
         Ok(match summary {

@@ -1,0 +1,158 @@
+//! Kinds of replicas: what the scenario says, with what a pool changes in it.
+
+use serde::Deserialize;
+
+use super::ScenarioError;
+use super::build::Typed;
+use super::check::check;
+use super::cluster_section::PoolSection;
+use super::deserialize::NodeDeserializer;
+use super::engine_section::EngineSection;
+use super::file::{CostSection, ScenarioFile};
+use super::tree::{Node, Value};
+use crate::catalog::{Gpu, KvCacheSize, Model};
+use crate::cost::{ConstantCost, CostModel, Profile, Roofline};
+use crate::engine::EngineConfig;
+
+/// The most replicas of a simulation.
+const MAX_REPLICAS: u32 = 10_000;
+
+/// Replicas of one kind, which has been understood and checked.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// `None` when the scenario names no kinds.
+    pub name: Option<String>,
+    pub num_replicas: u32,
+    pub section: EngineSection,
+    pub cost: Option<CostSection>,
+    /// As it is served.
+    pub model: Model,
+    pub gpu: &'static Gpu,
+    pub engine: EngineConfig,
+    /// How the GPU's memory is used, if nothing overrides the number of blocks.
+    pub kv_cache_size: KvCacheSize,
+    /// How fast the GPU is, unless the cost is constant.
+    pub profile: Profile,
+}
+
+impl Pool {
+    fn new(
+        name: Option<String>,
+        num_replicas: u32,
+        typed: &Typed,
+        file: &ScenarioFile,
+    ) -> Result<Self, ScenarioError> {
+        let checked = check(typed, file)?;
+        Ok(Self {
+            name,
+            num_replicas,
+            section: file.engine.clone(),
+            cost: file.cost.clone(),
+            model: checked.model,
+            gpu: checked.gpu,
+            engine: checked.engine,
+            kv_cache_size: checked.kv_cache_size,
+            profile: checked.profile,
+        })
+    }
+
+    /// The cost that the scenario asks for.
+    pub fn cost(&self) -> CostModel {
+        match &self.cost {
+            Some(CostSection::Constant(constant)) => CostModel::Constant(ConstantCost {
+                step_ns: constant.step_ns,
+                per_token_ns: constant.per_token_ns,
+            }),
+            Some(CostSection::Profile(_)) | None => self.cost_with(self.profile.clone()),
+        }
+    }
+
+    /// The cost with a profile of its GPU.
+    pub fn cost_with(&self, profile: Profile) -> CostModel {
+        let tp = self.section.tensor_parallel_size;
+        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, profile)))
+    }
+}
+
+/// The scenario's own kind of replica, and those that it has: one or more.
+///
+/// # Errors
+/// The first problem, at its place.
+pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Pool>), ScenarioError> {
+    let own = Pool::new(None, 1, typed, file)?;
+    let Some(cluster) = &file.cluster else { return Ok((own.clone(), vec![own])) };
+    let pools = match (&cluster.pools, cluster.replicas) {
+        (Some(_), Some(_)) => {
+            return Err(typed
+                .wrong("cluster.replicas", "there are both `replicas` and `pools`")
+                .hint("leave `replicas` out, and give it in each pool"));
+        }
+        (None, replicas) => {
+            let num_replicas = check_count(typed, "cluster.replicas", replicas.unwrap_or(1))?;
+            vec![Pool { num_replicas, ..own.clone() }]
+        }
+        (Some(sections), None) => {
+            if sections.is_empty() {
+                let error = typed.wrong("cluster.pools", "there is no pool");
+                return Err(error.hint("give at least one, or `replicas` instead"));
+            }
+            let pools = sections.iter().enumerate();
+            pools.map(|(at, section)| pool(typed, sections, at, section)).collect::<Result<_, _>>()?
+        }
+    };
+    let sum = pools.iter().map(|pool| u64::from(pool.num_replicas)).sum::<u64>();
+    if sum > u64::from(MAX_REPLICAS) {
+        return Err(typed
+            .wrong("cluster.pools", format!("the pools have {sum} replicas"))
+            .hint(format!("give at most {MAX_REPLICAS} in all")));
+    }
+    Ok((own, pools))
+}
+
+fn pool(
+    typed: &Typed,
+    sections: &[PoolSection],
+    at: usize,
+    section: &PoolSection,
+) -> Result<Pool, ScenarioError> {
+    let path = format!("cluster.pools[{at}]");
+    if section.name.is_empty() {
+        return Err(typed.wrong(&format!("{path}.name"), "a pool without a name").hint("give it one"));
+    }
+    if sections[..at].iter().any(|other| other.name == section.name) {
+        return Err(typed
+            .wrong(&format!("{path}.name"), format!("there are two pools `{}`", section.name))
+            .hint("give each a name of its own"));
+    }
+    let num_replicas = check_count(typed, &format!("{path}.replicas"), section.replicas)?;
+    let in_file = |error: super::FieldError| error.in_file(&typed.source.path);
+    let tree = changed(&typed.tree, at);
+    let file = ScenarioFile::deserialize(NodeDeserializer::new(&tree)).map_err(in_file)?;
+    Pool::new(Some(section.name.clone()), num_replicas, &Typed { source: typed.source.clone(), tree }, &file)
+}
+
+fn check_count(typed: &Typed, field: &str, count: u32) -> Result<u32, ScenarioError> {
+    if (1..=MAX_REPLICAS).contains(&count) {
+        return Ok(count);
+    }
+    Err(typed.wrong(field, format!("`replicas` is {count}")).hint(format!("give 1 to {MAX_REPLICAS}")))
+}
+
+/// The scenario with what a pool changes in it. Values keep the place where they were typed, so a
+/// mistake in a pool is reported there.
+fn changed(scenario: &Node, pool: usize) -> Node {
+    let mut tree = scenario.clone();
+    let sections = tree.get("cluster").and_then(|cluster| cluster.get("pools"));
+    let Some(Value::List(pools)) = sections.map(|node| &node.value) else { return tree };
+    let pool = pools[pool].clone();
+    for name in ["gpu", "engine", "cost"] {
+        if let Some(node) = pool.get(name)
+            && node.value != Value::Null
+        {
+            // A cost is replaced as a whole: it is one kind or another.
+            tree.overlay(name, node, name == "engine");
+        }
+    }
+    tree.remove("cluster");
+    tree
+}

@@ -1,0 +1,69 @@
+//! A replica and where its loop stands.
+
+use super::event_queue::{Event, EventQueue};
+use super::observer::Observer;
+use super::replica::{Next, Replica};
+use super::router::ReplicaView;
+use crate::units::SimTime;
+
+pub(super) struct Serving {
+    pub replica: Replica,
+    /// When the loop goes on; `None` while a step is being executed, or nothing is to do. An
+    /// [`Event::Iterate`] of another time has been overtaken.
+    iterate_at: Option<SimTime>,
+    /// The loop waits and may be woken.
+    is_idle: bool,
+    /// Requests wait, and time alone changes nothing.
+    pub is_stuck: bool,
+}
+
+impl Serving {
+    pub fn new(replica: Replica) -> Self {
+        Self { replica, iterate_at: None, is_idle: true, is_stuck: false }
+    }
+
+    /// What a router can know of the replica now.
+    pub fn look(&self, view: &mut ReplicaView) {
+        let counts = self.replica.scheduler().request_counts();
+        view.num_running = counts.running;
+        view.num_waiting = counts.waiting + counts.skipped_waiting;
+        view.used_blocks = self.replica.used_blocks();
+    }
+
+    /// The loop goes on at `now`, if that was its plan.
+    pub fn iterate(&mut self, now: SimTime, events: &mut EventQueue, observer: &mut dyn Observer) -> bool {
+        if self.iterate_at != Some(now) {
+            return false;
+        }
+        self.iterate_at = None;
+        self.is_idle = false;
+        let next = self.replica.iterate(now, observer);
+        self.plan(next, events);
+        true
+    }
+
+    pub fn plan(&mut self, next: Next, events: &mut EventQueue) {
+        self.is_stuck = next == Next::Stuck;
+        match next {
+            Next::Iterate(at) => self.iterate_at(at, events),
+            Next::Update(at) => events.push(at, Event::Update { replica: self.replica.index() }),
+            Next::Waiting(at) => {
+                self.is_idle = true;
+                self.iterate_at(at, events);
+            }
+            Next::Idle | Next::Stuck => self.is_idle = true,
+        }
+    }
+
+    /// Wakes the loop if it waits.
+    pub fn wake(&mut self, now: SimTime, events: &mut EventQueue) {
+        if std::mem::take(&mut self.is_idle) {
+            self.iterate_at(now, events);
+        }
+    }
+
+    fn iterate_at(&mut self, at: SimTime, events: &mut EventQueue) {
+        self.iterate_at = Some(at);
+        events.push(at, Event::Iterate { replica: self.replica.index() });
+    }
+}
