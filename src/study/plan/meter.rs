@@ -58,6 +58,8 @@ pub(super) struct Meter<'a> {
     num_waiting: Vec<u32>,
     backlog: Vec<Backlog>,
     arrived: u64,
+    /// Sessions still start.
+    counts_steps: bool,
 }
 
 impl<'a> Meter<'a> {
@@ -72,12 +74,18 @@ impl<'a> Meter<'a> {
             num_waiting: vec![0; replicas],
             backlog: Vec::new(),
             arrived: 0,
+            counts_steps: true,
         }
     }
 
     /// More and more requests wait, and it is no use to go on.
     pub fn is_overloaded(&self) -> bool {
         queue_grows(&self.backlog, GROWTH_ON_THE_WAY)
+    }
+
+    /// No more sessions start: steps do not count any more.
+    pub fn all_have_started(&mut self) {
+        self.counts_steps = false;
     }
 
     /// What it comes to. The first `warmup` of the time in which sessions start does not count.
@@ -230,7 +238,9 @@ fn percentile_ms(sorted_ns: &[u64], share: f64) -> Option<f64> {
 impl Observer for Meter<'_> {
     fn on_step(&mut self, step: &StepRecord) {
         let replica = step.replica as usize;
-        self.steps[replica].on_step(step);
+        if self.counts_steps {
+            self.steps[replica].on_step(step);
+        }
         let at_ns = step.finished_at.as_ns();
         if step.num_scheduled_requests > 0 && self.spans.is_some() {
             self.step_ends_ns[replica].push(at_ns);
@@ -283,7 +293,7 @@ impl Observer for Meter<'_> {
     ) {
         match call {
             EngineCall::AddRequest { .. } => self.arrived += 1,
-            EngineCall::Schedule { record, output } => {
+            EngineCall::Schedule { record, output } if self.counts_steps => {
                 self.steps[replica as usize].on_schedule(record, output)
             }
             _ => {}

@@ -20,7 +20,8 @@ use crate::cost::bounds::DatasheetBounds;
 use crate::scenario::Scenario;
 use crate::study::journal::Journal;
 
-/// How often a run is looked at for overload, in events.
+/// How often a run is asked how far it is, and looked at for overload, in events.
+const EVENTS_BETWEEN_PROGRESS: u32 = 64;
 const EVENTS_BETWEEN_LOOKS: u32 = 8_192;
 /// Before this share of the arrivals a queue that grows says nothing yet.
 const LEAST_PROGRESS: f64 = 0.1;
@@ -180,13 +181,18 @@ impl Runs<'_> {
         let mut is_cut = false;
         let mut events = 0_u32;
         while simulation.step(&mut meter).map_err(|error| error.to_string())? {
-            events += 1;
-            if events < EVENTS_BETWEEN_LOOKS {
+            events = events.wrapping_add(1);
+            if !events.is_multiple_of(EVENTS_BETWEEN_PROGRESS) {
                 continue;
             }
-            events = 0;
             let progress = simulation.progress().unwrap_or(0.0);
-            if is_steady && (LEAST_PROGRESS..1.0).contains(&progress) && meter.is_overloaded() {
+            if progress >= 1.0 {
+                meter.all_have_started();
+            } else if is_steady
+                && progress >= LEAST_PROGRESS
+                && events.is_multiple_of(EVENTS_BETWEEN_LOOKS)
+                && meter.is_overloaded()
+            {
                 is_cut = true;
                 break;
             }

@@ -80,8 +80,8 @@ fn table(result: &PlanResult) -> String {
     heads.extend(labels(&fields));
     let numbers_from = heads.len();
     let rate = result.rate.map_or("x load", |(field, _)| field);
-    heads.extend([rate, "requests_per_s"].map(|head| format!("{}/replica", head.replace("_per_s", "/s"))));
-    heads.extend(["replicas", "GPUs", "cost/h", "per 1M in", "per 1M out", "per 1M"].map(str::to_owned));
+    heads.push(format!("{}/replica", rate.replace("_per_s", "/s")));
+    heads.extend(["replicas", "GPUs", "cost/h", "per 1M out"].map(str::to_owned));
     heads.extend([
         result.latency_name() + " ms",
         "hit rate".to_owned(),
@@ -127,13 +127,10 @@ fn figures(result: &PlanResult, capacity: &Capacity) -> Vec<String> {
     let no_limit = if capacity.too_much.is_none() { ">" } else { "" };
     vec![
         format!("{no_limit}{}", number(capacity.highest.load * rate)),
-        number(capacity.highest.measured.requests_per_s),
         fleet.replicas.to_string(),
         fleet.gpus.to_string(),
         format!("{:.2}", fleet.cost_per_hour),
-        format!("{:.3}", fleet.cost_per_million_input_tokens),
         format!("{:.3}", fleet.cost_per_million_output_tokens),
-        format!("{:.3}", fleet.cost_per_million_tokens),
         number(result.latency_ms(capacity)),
         format!("{:.1} %", 100.0 * capacity.at_load.measured.hit_rate()),
         capacity
@@ -199,13 +196,24 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
         name(result, index),
         fleet.cost_per_hour
     )?;
+    writeln!(
+        text,
+        "cost         for a million tokens of input {:.3}, of output {:.3}, of both {:.3}",
+        fleet.cost_per_million_input_tokens,
+        fleet.cost_per_million_output_tokens,
+        fleet.cost_per_million_tokens
+    )?;
     for check in &capacity.verified {
         let enough = if check.is_enough { "" } else { " are not enough" };
         writeln!(
             text,
-            "simulated    {} replicas behind {}{enough}: {} {} ms, hit rate {:.1} %; with {} lost {} ms",
+            "simulated    {} {}{enough}: {} {} ms, hit rate {:.1} %; with {} lost {} ms",
             check.replicas,
-            check.router.policy.name(),
+            if check.replicas == 1 {
+                "replica".to_owned()
+            } else {
+                format!("replicas behind {}", check.router.policy.name())
+            },
             result.latency_name(),
             latency(&check.at_load),
             100.0 * check.at_load.measured.hit_rate(),
