@@ -26,21 +26,13 @@ fn run(out: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The texts of a plot and the points of its lines, in pixels.
+/// The texts of a plot and the marks in it, a line each.
 fn drawn(svg: &str) -> String {
-    let mut drawn = String::new();
-    let mut lines = svg.lines();
-    while let Some(line) = lines.next() {
-        if line.starts_with("<text") {
-            // The text stands on the next line.
-            drawn += &format!("text {}\n", lines.next().unwrap());
-        } else if line.starts_with("<polyline") {
-            let points = line.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
-            let color = line.split("stroke=\"").nth(1).unwrap().split('"').next().unwrap();
-            drawn += &format!("line {color} {points}\n");
-        }
-    }
-    drawn
+    let (_, svg) = svg.split_once("</style>").unwrap();
+    svg.split('<')
+        .filter(|element| ["text", "path", "circle", "rect"].iter().any(|name| element.starts_with(name)))
+        .map(|element| format!("{}\n", element.trim_end()))
+        .collect()
 }
 
 #[test]
@@ -56,4 +48,89 @@ fn a_report_is_what_was_worked_out_by_hand() {
     insta::assert_snapshot!("timeseries.csv", file("timeseries.csv"));
     insta::assert_snapshot!("hit_rate.svg", drawn(&file("hit_rate.svg")));
     insta::assert_snapshot!("kv_usage.svg", drawn(&file("kv_usage.svg")));
+}
+
+/// Every table of a run, a curve and a sweep, read back: the same columns and cells as in CSV.
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_holds_what_csv_does() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::Field;
+
+    let is_same = |cell: &str, field: &Field| match field {
+        Field::Null => cell.is_empty(),
+        Field::Long(value) => cell.parse() == Ok(*value),
+        Field::ULong(value) => cell.parse() == Ok(*value),
+        Field::Double(value) => cell.parse() == Ok(*value),
+        Field::Bool(value) => cell.parse() == Ok(*value),
+        Field::Str(text) => cell == text,
+        _ => false,
+    };
+    let dir = tempfile::tempdir().unwrap();
+    run(&dir.path().join("run"));
+    let evicting = [
+        "--set=engine.num_gpu_blocks_override=17",
+        "--set=engine.max_model_len=256",
+        "--set=workload.chat.max_context_tokens=256",
+    ];
+    let golden = ["run", "tests/golden/golden.yaml"];
+    let fleet = ["--set=cluster={replicas: 2}", "--set=workload.chat.num_sessions=9"];
+    let commands: [(&str, &[&str]); 4] = [
+        ("evictions", &[&golden[..], &evicting].concat()),
+        ("fleet", &[&golden[..], &evicting, &fleet].concat()),
+        ("curve", &["curve", "tests/cmd/curve_table.in/scenario.yaml", "--simulate", "5000tokens,2blocks"]),
+        ("sweep", &["sweep", "tests/cmd/sweep_table.in/sweep.yaml"]),
+    ];
+    for (name, arguments) in commands {
+        let status = Command::new(env!("CARGO_BIN_EXE_kvsim"))
+            .args(arguments)
+            .args(["--quiet", "--out"])
+            .arg(dir.path().join(name))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status();
+        assert!(status.unwrap().success());
+    }
+    let mut compared = Vec::new();
+    for folder in ["run", "evictions", "fleet", "curve", "sweep"] {
+        for entry in fs::read_dir(dir.path().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "csv") {
+                continue;
+            }
+            let mut csv = csv::Reader::from_path(&path).unwrap();
+            let reader = SerializedFileReader::try_from(path.with_extension("parquet").as_path()).unwrap();
+            let schema = reader.metadata().file_metadata().schema();
+            let names: Vec<&str> = schema.get_fields().iter().map(|field| field.name()).collect();
+            assert!(csv.headers().unwrap().iter().eq(names), "{}", path.display());
+            let mut rows = reader.get_row_iter(None).unwrap();
+            let mut num_rows = 0;
+            for record in csv.records() {
+                let (record, row) = (record.unwrap(), rows.next().unwrap().unwrap());
+                num_rows += 1;
+                for (cell, (name, field)) in record.iter().zip(row.get_column_iter()) {
+                    assert!(is_same(cell, field), "{}: {name}: {cell} is {field:?}", path.display());
+                }
+            }
+            assert!(rows.next().is_none());
+            compared.push((folder, path.file_stem().unwrap().to_owned(), num_rows > 0));
+        }
+    }
+    compared.sort();
+    let expected = [
+        ("curve", "breakdown", true),
+        ("curve", "curve", true),
+        ("evictions", "blocks", true),
+        ("evictions", "requests", true),
+        ("evictions", "timeseries", true),
+        ("fleet", "blocks", true),
+        ("fleet", "replicas", true),
+        ("fleet", "requests", true),
+        ("fleet", "timeseries", true),
+        ("run", "blocks", false),
+        ("run", "requests", true),
+        ("run", "timeseries", true),
+        ("sweep", "points", true),
+        ("sweep", "results", true),
+    ];
+    assert_eq!(compared, expected.map(|(folder, stem, has_rows)| (folder, stem.into(), has_rows)));
 }

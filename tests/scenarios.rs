@@ -90,6 +90,19 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             assert_eq!(summary["requests"]["finished"], 200);
             assert_eq!(summary["workload"]["trace_format"], "mooncake");
         }
+        "failures" => {
+            let lifecycle = &summary["fleet"]["lifecycle"];
+            assert_eq!((&lifecycle["failures"], &lifecycle["drains"]), (&1.into(), &1.into()));
+            assert!(lifecycle["lost_requests"].as_u64().unwrap() > 0);
+            assert_eq!(summary["requests"]["failed"], 0);
+        }
+        "autoscaling" => {
+            let lifecycle = &summary["fleet"]["lifecycle"];
+            assert_eq!(lifecycle["most_ready_replicas"], 4);
+            let paid_s = lifecycle["paid_replica_s"].as_f64().unwrap();
+            let duration_s = summary["duration_s"].as_f64().unwrap();
+            assert!(paid_s > duration_s && paid_s < 3.0 * duration_s, "{paid_s} of {duration_s}");
+        }
         "batch" => assert_eq!(summary["requests"]["finished"], 160),
         "context_parallel" => assert_eq!(hits % 32, 0),
         _ => {}

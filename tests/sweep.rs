@@ -7,7 +7,11 @@ use std::time::Duration;
 
 /// Everything that a finished sweep writes, save for the journal, whose rows are in the order in
 /// which they finished.
-const RESULTS: [&str; 5] = ["results.csv", "points.csv", "results.json", "sweep.svg", "pareto.svg"];
+const RESULTS: [&str; 6] =
+    ["results.csv", "points.csv", "results.json", "report.html", "sweep.svg", "pareto.svg"];
+
+/// Where kvsim is built with them.
+const PARQUET: [&str; 2] = ["results.parquet", "points.parquet"];
 
 const SCENARIO: &str = "
 name: small
@@ -82,7 +86,11 @@ impl Bench {
     }
 
     fn results(&self, folder: &str) -> Vec<Vec<u8>> {
-        RESULTS.iter().map(|name| fs::read(self.path(folder).join(name)).unwrap()).collect()
+        RESULTS
+            .iter()
+            .chain(PARQUET.iter().filter(|_| cfg!(feature = "parquet")))
+            .map(|name| fs::read(self.path(folder).join(name)).unwrap())
+            .collect()
     }
 
     fn journal(&self, folder: &str) -> PathBuf {
@@ -322,4 +330,65 @@ fn every_sweep_of_ours_runs() {
         count += 1;
     }
     assert!(count >= 2);
+}
+
+#[test]
+fn a_journal_of_another_build_is_left_alone() {
+    let bench = Bench::new();
+    bench.run(&run(&["--out", "out", "--set", "workload.chat.num_sessions=2"]));
+    let text = fs::read_to_string(bench.journal("out")).unwrap();
+    let (begin, rest) = text.split_once("\"kvsim_build\":\"").unwrap();
+    let (build, rest) = rest.split_once('"').unwrap();
+    assert_eq!(build.len(), 16);
+    fs::write(bench.journal("out"), format!("{begin}\"kvsim_build\":\"other\"{rest}")).unwrap();
+    assert_eq!(
+        bench.refused(&run(&["--out", "out", "--set", "workload.chat.num_sessions=2"])),
+        format!(
+            "error: out was begun differently: kvsim was another build of the same version (other, now {build})\n  \
+             help: undo the change to go on, give --restart to begin anew, or another folder with --out\n"
+        )
+    );
+}
+
+#[test]
+fn a_killed_curve_goes_on_with_the_simulations_that_are_left() {
+    let bench = Bench::new();
+    let curve = |more: &[&'static str]| {
+        let sizes =
+            "4400tokens,5000tokens,6000tokens,7000tokens,8000tokens,9000tokens,10000tokens,12000tokens";
+        [&["curve", "scenario.yaml", "--block-sizes", "16,32", "--simulate", sizes], more].concat()
+    };
+    bench.run(&curve(&["--out", "whole", "--quiet"]));
+    assert!(!bench.path(".whole.simulations").exists());
+    let mut child = bench.command(&curve(&["--out", "killed", "--threads", "1"])).spawn().unwrap();
+    let journal = bench.path(".killed.simulations/journal.jsonl");
+    while lines(&journal) < 5 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let done = lines(&journal) - 1;
+    assert!((4..16).contains(&done), "{done}");
+    assert!(!bench.path("killed").exists());
+    let told = events(&bench.run(&curve(&["--out", "killed", "--json"])));
+    assert_eq!(told[1]["message"], format!("small: {done} of 16 simulations are there already"));
+    assert_eq!(told.iter().filter(|event| event["event"] == "row").count(), 16 - done);
+    assert!(!bench.path(".killed.simulations").exists());
+    for name in ["curve.csv", "breakdown.csv", "curve.json", "curve.svg", "manifest.json"] {
+        let read = |folder: &str| fs::read(bench.path(folder).join(name)).unwrap();
+        assert!(read("whole") == read("killed"), "{name}");
+    }
+
+    // Of other sizes nothing is gone on with.
+    let mut child = bench.command(&curve(&["--out", "other", "--threads", "1"])).spawn().unwrap();
+    let journal = bench.path(".other.simulations/journal.jsonl");
+    while lines(&journal) < 3 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let other = ["curve", "scenario.yaml", "--simulate", "5000tokens", "--out", "other", "--json"];
+    let told = events(&bench.run(&other));
+    assert!(told.iter().all(|event| event["event"] != "note"));
+    assert_eq!(told.iter().filter(|event| event["event"] == "row").count(), 3);
 }

@@ -14,6 +14,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use kvsim::report::RunReport;
 use kvsim::scenario::{Scenario, Source, Template};
 use kvsim::study::hit_rate_curve::{CacheSize, CurveRequest, Progress};
+use kvsim::study::sweep;
 use kvsim::trace_tools::AnswerTimes;
 use kvsim::units::SimTime;
 use kvsim::workload::trace::TraceInput;
@@ -45,8 +46,16 @@ struct Silent;
 
 impl Progress for Silent {
     fn request(&mut self, _share: Option<f64>) {}
-    fn simulations(&mut self, _all: usize) {}
-    fn simulation(&mut self) {}
+}
+
+impl sweep::Progress for Silent {
+    fn begin(&mut self, _done: usize, _all: usize) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn row(&mut self, _row: &sweep::Row) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The library's part of `kvsim curve` without simulations, in blocks of 16 tokens.
@@ -61,6 +70,7 @@ fn curve(trace: &Path) {
         answers: AnswerTimes { ttft: SimTime::from_ms(200), tpot: SimTime::from_ms(20) },
         host_gib: 64.0,
         threads: 1,
+        simulations: PathBuf::new(),
     };
     black_box(request.run(&template, &scenario, &mut Silent).expect("the trace is good"));
 }

@@ -21,6 +21,4 @@ pub enum CalibrateError {
     Use { problem: String, hint: String },
     #[error("{}: {source}", path.display())]
     Profile { path: PathBuf, source: Box<ProfileError> },
-    #[error("cannot draw {}: {message}", path.display())]
-    Draw { path: PathBuf, message: String },
 }

@@ -5,7 +5,7 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use super::number::tick;
 
 /// About so many ticks.
-const TICKS: f64 = 5.0;
+const TICKS: f64 = 6.0;
 /// From this ratio on an axis is logarithmic.
 const LOGARITHMIC_FROM: f64 = 8.0;
 /// Ticks at each value, if there are no more.

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::fmt::Write;
 
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::Ranged;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
 use plotters::element::{Circle, DashedPathElement, PathElement, Polygon, Rectangle, Text, TriangleMarker};
 use plotters::prelude::Cartesian2d;
@@ -16,15 +17,13 @@ use super::palette::{Color, style_sheet};
 use super::plot::{Mark, Plot, Shape};
 use super::svg_backend::{SvgBackend, UNIT, escape, text_width};
 
-/// Of a chart, in pixels: half of a wide page, and not much more than a telephone.
-const WIDTH: u32 = 540;
-const TEXT_SIZE: i32 = px(12);
+const TEXT_SIZE: i32 = px(11);
 /// Of the lowest rows of a chart.
 const BOTTOM: i32 = px(36);
 /// For the name of what goes upwards.
 const TOP: i32 = px(24);
 /// Labels at marks leave so much between them.
-const LABEL_STEP: i32 = px(15);
+const LABEL_STEP: i32 = px(14);
 /// For the heading of a sheet.
 const HEADING: u32 = 40;
 
@@ -38,7 +37,7 @@ const fn px(pixels: i32) -> i32 {
 
 /// A plot for a page: an `svg` element whose colours the page's [`style_sheet`] says.
 pub fn svg(plot: &Plot) -> String {
-    let size = (WIDTH * UNIT, plot.height * UNIT);
+    let size = (plot.size.0 * UNIT, plot.size.1 * UNIT);
     let mut drawn = String::new();
     let place = draw(&mut drawn, size, |area| plot_on(area, plot));
     let place = place.map_or(String::new(), |place| format!(" data-plot=\"{place}\""));
@@ -52,8 +51,8 @@ pub fn svg(plot: &Plot) -> String {
 /// Plots in rows, as a file of their own.
 pub fn sheet(title: &str, rows: &[Vec<Plot>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(1).max(1) as u32;
-    let width = if columns == 1 { 960 } else { columns * WIDTH };
-    let row_height = |row: &Vec<Plot>| row.iter().map(|plot| plot.height + 30).max().unwrap_or(0);
+    let width = (columns * Plot::WIDTH).max(800);
+    let row_height = |row: &Vec<Plot>| row.iter().map(|plot| plot.size.1 + 30).max().unwrap_or(0);
     let height = HEADING + rows.iter().map(row_height).sum::<u32>();
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -116,15 +115,18 @@ fn plot_on(area: &Area<'_>, plot: &Plot) -> Result<String, DrawingAreaErrorKind<
         labels.map(|label| text_width(label, f64::from(TEXT_SIZE))).max().unwrap_or(0) as i32
     };
     let left = widest(&mut plot.y.ticks().iter().map(|(_, label)| label.as_str())) + px(12);
-    let right = match widest(&mut plot.marks.iter().filter_map(|mark| mark.label.as_deref())) {
+    let names: Vec<String> =
+        plot.marks.iter().filter_map(|mark| mark.label.as_deref()).map(shortened).collect();
+    let right = match widest(&mut names.iter().map(String::as_str)) {
         0 => px(14),
         // Telephones write larger.
         labels => labels * 5 / 4 + px(22),
     };
-    let rows = plot.marks.iter().filter(|mark| matches!(mark.shape, Shape::At(..))).count() as i32;
-    let top = TOP + if rows > 0 { px(4) + rows.min(4) * LABEL_STEP } else { 0 };
-    let (right, bottom) = (width - right, height - BOTTOM);
-    let right = right.max(left + px(40));
+    let (right, bottom) = ((width - right).max(left + px(40)), height - BOTTOM);
+    let uprights = uprights(plot, (left, right));
+    let rows = uprights.iter().map(|it| it.row + 1).max().unwrap_or(0);
+    let top = if plot.y.name.is_empty() { px(6) } else { TOP };
+    let top = top + if rows > 0 { px(4) + rows * LABEL_STEP } else { 0 };
     // An area counts from its own corner, coordinates from that of the whole.
     let base = area.get_base_pixel();
     let coordinates = Cartesian2d::<Axis, Axis>::new(
@@ -142,6 +144,14 @@ fn plot_on(area: &Area<'_>, plot: &Plot) -> Result<String, DrawingAreaErrorKind<
         draw_mark(area, &inner, plot, mark, &at)?;
     }
     labels(area, plot, &at, (top, bottom))?;
+    for upright in uprights {
+        let y = top - px(3) - upright.row * LABEL_STEP;
+        let line = Color::Muted.rgb().stroke_width(UNIT);
+        area.draw(&PathElement::new([(upright.x, top), (upright.x, y - px(8))], line))?;
+        let anchor = if upright.is_left { HPos::Right } else { HPos::Left };
+        let x = if upright.is_left { upright.x - px(4) } else { upright.x + px(4) };
+        text(area, upright.label, (x, y), Color::Ink, anchor, VPos::Bottom)?;
+    }
     let ends = |axis: &Axis| {
         let (begin, end) = axis.ends();
         format!("{begin},{end},{}", u8::from(axis.is_logarithmic()))
@@ -157,7 +167,7 @@ fn axes(
     top: i32,
 ) -> Drawn {
     let (x_ends, y_ends) = (plot.x.ends(), plot.y.ends());
-    let is_rows = plot.marks.iter().any(|mark| matches!(mark.shape, Shape::Rows(_)));
+    let is_rows = plot.marks.iter().any(|mark| matches!(mark.shape, Shape::Rows(_) | Shape::Spans(_)));
     let grid = Color::Grid.rgb().stroke_width(UNIT);
     for (y, label) in plot.y.ticks() {
         if !is_rows {
@@ -243,7 +253,13 @@ fn draw_mark(
                 color.mix(opacity).stroke_width(UNIT * 3 / 2),
             ))
         }),
-        Shape::At(x, _) => {
+        Shape::Spans(spans) => spans.iter().try_for_each(|&(low, high, y)| {
+            inner.draw(&PathElement::new(
+                [drawn(&(low, y)), drawn(&(high, y))],
+                color.mix(opacity).stroke_width(UNIT * 3 / 2),
+            ))
+        }),
+        Shape::At(x, _) | Shape::Upright(x) => {
             let (begin, end) = plot.y.ends();
             let x = plot.x.drawn(*x);
             inner.draw(&PathElement::new([(x, begin), (x, end)], color.mix(opacity).stroke_width(UNIT)))
@@ -258,7 +274,7 @@ fn draw_mark(
     }
 }
 
-/// The names of marks at their right ends, apart from each other, and of lines across at their tops.
+/// The names of marks at their right ends, apart from each other.
 fn labels(
     area: &Area<'_>,
     plot: &Plot,
@@ -273,7 +289,6 @@ fn labels(
             Shape::Line(points) | Shape::Dashed(points) | Shape::Dots(points) => points.last().copied(),
             Shape::Rings(points) | Shape::Triangles(points) => points.last().copied(),
             Shape::Band(points) => points.last().map(|&(x, low, high)| (x, (low + high) / 2.0)),
-            Shape::Bars(bars) => bars.last().map(|&(_, to, y)| (to, y)),
             _ => None,
         };
         let (x, y) = last.unwrap_or((0.0, 0.0));
@@ -294,26 +309,55 @@ fn labels(
     for (y, color, label) in ends {
         let swatch = [(right + px(4), y), (right + px(12), y)];
         area.draw(&PathElement::new(swatch, color.rgb().stroke_width(3 * UNIT)))?;
-        text(area, label, (right + px(16), y), Color::Ink, HPos::Left, VPos::Center)?;
-    }
-    let across = plot.marks.iter().filter_map(|mark| match &mark.shape {
-        Shape::At(x, label) => Some((at(plot.x.drawn(*x), plot.y.ends().1).0, label)),
-        _ => None,
-    });
-    let across: Vec<(i32, &String)> = across.collect();
-    let middle = (at(plot.x.ends().0, 0.0).0 + right) / 2;
-    let rows = across.len().min(4) as i32;
-    for (index, (x, label)) in across.into_iter().enumerate() {
-        // To the side where there is room; rows so that no line crosses a label.
-        let is_right = x > middle;
-        let row = if is_right { index as i32 % rows } else { rows - 1 - index as i32 % rows };
-        let y = top - px(4) - row * LABEL_STEP;
-        let line = Color::Muted.rgb().stroke_width(UNIT);
-        area.draw(&PathElement::new([(x, top), (x, y - px(8))], line))?;
-        let (x, anchor) = if is_right { (x - px(4), HPos::Right) } else { (x + px(4), HPos::Left) };
-        text(area, label, (x, y), Color::Ink, anchor, VPos::Bottom)?;
+        text(area, &shortened(label), (right + px(16), y), Color::Ink, HPos::Left, VPos::Center)?;
     }
     Ok(())
+}
+
+/// So that there is room for the plot beside it.
+fn shortened(label: &str) -> String {
+    const MOST: usize = 26;
+    if label.chars().count() <= MOST {
+        return label.to_owned();
+    }
+    label.chars().take(MOST - 1).chain(['…']).collect()
+}
+
+/// The name of a line from bottom to top, above it.
+struct Upright<'a> {
+    x: i32,
+    /// From the lowest.
+    row: i32,
+    is_left: bool,
+    label: &'a str,
+}
+
+/// Places names so that none meets another, or the line that leads to another.
+fn uprights<'a>(plot: &'a Plot, (left, right): (i32, i32)) -> Vec<Upright<'a>> {
+    const MAX_ROWS: i32 = 6;
+    let mut placed: Vec<(Upright<'a>, (i32, i32))> = Vec::new();
+    for mark in &plot.marks {
+        let Shape::At(x, label) = &mark.shape else { continue };
+        let x = plot.x.map(&plot.x.drawn(*x), (left, right));
+        // Telephones write larger.
+        let width = text_width(label, f64::from(TEXT_SIZE)) as i32 * 5 / 4 + px(6);
+        let choices =
+            (0..MAX_ROWS).flat_map(|row| [(row, false, (x, x + width)), (row, true, (x - width, x))]);
+        let is_free = |&(row, _, (from, to)): &(i32, bool, (i32, i32))| {
+            let is_inside = from >= 0 && to <= right + px(12);
+            is_inside
+                && placed.iter().all(|(other, (other_from, other_to))| {
+                    let meets = other.row == row && from < *other_to && *other_from < to;
+                    let is_crossed = other.row > row && from < other.x && other.x < to;
+                    let crosses = other.row < row && *other_from < x && x < *other_to;
+                    !(meets || is_crossed || crosses)
+                })
+        };
+        let (row, is_left, extent) =
+            choices.into_iter().find(is_free).unwrap_or((MAX_ROWS - 1, x > (left + right) / 2, (x, x)));
+        placed.push((Upright { x, row, is_left, label }, extent));
+    }
+    placed.into_iter().map(|(upright, _)| upright).collect()
 }
 
 fn text(area: &Area<'_>, words: &str, at: (i32, i32), color: Color, h: HPos, v: VPos) -> Drawn {

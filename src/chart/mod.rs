@@ -6,6 +6,7 @@ mod draw;
 mod number;
 mod palette;
 mod plot;
+mod scatter;
 mod svg_backend;
 mod table;
 
@@ -14,4 +15,5 @@ pub use draw::{sheet, svg};
 pub use number::{grouped, interval, number, signed, tick};
 pub use palette::{Color, style_sheet};
 pub use plot::{Mark, Nearest, Plot, Shape};
+pub use scatter::{Group, predicted_against_measured};
 pub use table::Table;

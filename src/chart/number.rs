@@ -42,11 +42,13 @@ pub fn interval(half_width: Option<f64>, mean: String) -> String {
 
 /// Without zeros at the end, and short: `0.5`, `1,500`, `20k`, `1.5M`.
 pub fn tick(value: f64) -> String {
-    let (scaled, suffix) = match value.abs() {
-        size if size >= 1e12 || (size > 0.0 && size < 1e-4) => return format!("{value:e}"),
-        size if size >= 1e9 => (value / 1e9, "G"),
-        size if size >= 1e6 => (value / 1e6, "M"),
-        size if size >= 1e4 => (value / 1e3, "k"),
+    let size = value.abs();
+    let is_round = |unit: f64| (value / unit * 10.0).fract() == 0.0;
+    let (scaled, suffix) = match size {
+        _ if size >= 1e12 || (size > 0.0 && size < 1e-4) => return format!("{value:e}"),
+        _ if size >= 1e9 => (value / 1e9, "G"),
+        _ if size >= 1e6 => (value / 1e6, "M"),
+        _ if size >= 1e4 && is_round(1e3) => (value / 1e3, "k"),
         _ => (value, ""),
     };
     let text = grouped(scaled);
@@ -88,9 +90,15 @@ mod tests {
         ] {
             assert_eq!(grouped(value), expected);
         }
-        for (value, expected) in
-            [(0.5, "0.5"), (0.0, "0"), (1_500.0, "1,500"), (20_000.0, "20k"), (1.5e6, "1.5M"), (-12.0, "-12")]
-        {
+        for (value, expected) in [
+            (0.5, "0.5"),
+            (0.0, "0"),
+            (1_500.0, "1,500"),
+            (20_000.0, "20k"),
+            (1.5e6, "1.5M"),
+            (16_384.0, "16,384"),
+            (-12.0, "-12"),
+        ] {
             assert_eq!(tick(value), expected);
         }
     }

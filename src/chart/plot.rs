@@ -17,12 +17,16 @@ pub struct Plot {
     /// The numbers that are drawn. The first column is `x` where pointing finds a row by it.
     pub data: Table,
     pub nearest: Nearest,
-    /// In pixels where the chart is as wide as it was made for.
-    pub height: u32,
+    /// In pixels.
+    pub size: (u32, u32),
 }
 
 impl Plot {
-    pub const HEIGHT: u32 = 260;
+    /// Half of a wide page, and not much more than a telephone.
+    pub const WIDTH: u32 = 480;
+    /// Of a chart that has a page to itself.
+    pub const WIDE: u32 = 640;
+    pub const SIZE: (u32, u32) = (Self::WIDTH, 260);
 }
 
 /// Which row of the data belongs to a place in the chart.
@@ -30,6 +34,10 @@ impl Plot {
 pub enum Nearest {
     /// The one whose first column is nearest.
     X,
+    /// The last whose first column is not above: it begins a bin.
+    Span,
+    /// The one of the name along the axis.
+    Column,
     /// The one whose first two columns are.
     Point,
     /// The one of the bar at this height, from the top.
@@ -77,6 +85,10 @@ pub enum Shape {
     Triangles(Vec<(f64, f64)>),
     /// Intervals: x, low, high.
     Intervals(Vec<(f64, f64, f64)>),
+    /// The same lying down: low, high, y.
+    Spans(Vec<(f64, f64, f64)>),
+    /// A line from bottom to top.
+    Upright(f64),
     /// A line across at an x, named at its top.
     At(f64, String),
     /// Words beside a place.

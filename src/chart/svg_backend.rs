@@ -55,17 +55,13 @@ impl SvgBackend<'_> {
         let Some(first) = points.next() else { return };
         self.push(format_args!("<path d=\"M{} {}", first.0, first.1));
         let mut last = first;
-        for (index, point) in points.filter(|point| *point != first || is_filled).enumerate() {
+        self.out.push('l');
+        for (index, point) in points.enumerate() {
             let (dx, dy) = (point.0 - last.0, point.1 - last.1);
-            let begin = if index == 0 {
-                "l"
-            } else if dx < 0 {
-                ""
-            } else {
-                " "
-            };
-            let comma = if dy < 0 { "" } else { " " };
-            self.push(format_args!("{begin}{dx}{comma}{dy}"));
+            // A sign tells numbers apart as well as a space does.
+            let before = if index == 0 || dx < 0 { "" } else { " " };
+            let between = if dy < 0 { "" } else { " " };
+            self.push(format_args!("{before}{dx}{between}{dy}"));
             last = point;
         }
         self.out.push_str(if is_filled { "z\"" } else { "\"" });

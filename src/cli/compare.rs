@@ -1,13 +1,15 @@
 //! `kvsim compare`: two runs, or two points of sweeps, side by side.
 
 use std::error::Error;
+use std::path::PathBuf;
 
 use clap::Args;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::console::{Console, Finished};
-use crate::study::compare::{Comparison, Method, Metric, Subject, Which, compare};
-use crate::study::format::{interval, number, signed};
+use crate::chart::{interval, number, signed};
+use crate::report::write_page;
+use crate::study::compare::{Comparison, Method, Metric, Subject, Which, compare, page};
 
 /// Put two reports, or two points of sweeps, side by side
 #[derive(Debug, Args)]
@@ -22,6 +24,9 @@ pub(super) struct CompareArguments {
     /// Of the intervals, where there are replications
     #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = share)]
     confidence: f64,
+    /// Write the comparison as a page too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -35,6 +40,9 @@ pub(super) fn run(arguments: &CompareArguments, console: &Console) -> Result<Fin
     let (a, b) = (Subject::read(&arguments.a)?, Subject::read(&arguments.b)?);
     let which = if arguments.all { Which::All } else { Which::Headlines };
     let comparison = compare(&a, &b, which, arguments.confidence);
+    if let Some(path) = &arguments.html {
+        write_page(path, &page(&a, &b, &comparison, arguments.confidence))?;
+    }
     console.say(format_args!("A: {}\nB: {}\n", a.name, b.name))?;
     console.say(text(&comparison, arguments.confidence))?;
     Ok(Finished::new(&comparison))
@@ -57,9 +65,9 @@ fn text(comparison: &Comparison, confidence: f64) -> String {
         let mark = if difference.is_significant() { "*" } else { "" };
         [
             name.clone(),
-            interval(*a, number(a.mean)),
-            interval(*b, number(b.mean)),
-            interval(*difference, signed(difference.mean)),
+            interval(a.half_width, number(a.mean)),
+            interval(b.half_width, number(b.mean)),
+            interval(difference.half_width, signed(difference.mean)),
             relative,
             mark.to_owned(),
         ]

@@ -1,6 +1,8 @@
 //! `kvsim curve`: hit rate over the size of the cache.
 
 use std::error::Error;
+use std::fs;
+use std::io;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,7 @@ use super::trace::input::number_within;
 use crate::report::TraceInfo;
 use crate::scenario::{Source, Template};
 use crate::study::hit_rate_curve::{CacheSize, CurveRequest, Progress, Sampling, Simulate, terminal_table};
+use crate::study::sweep::{self, Row};
 use crate::text_file::read_text;
 use crate::trace_tools::AnswerTimes;
 use crate::units::SimTime;
@@ -105,6 +108,9 @@ pub(super) fn curve(arguments: &CurveArguments, console: &Console) -> Result<Fin
     let mut block_sizes = arguments.block_sizes.clone();
     block_sizes.sort_unstable();
     block_sizes.dedup();
+    let name = &scenario.file.name;
+    let default = || Path::new("reports").join(format!("{name}-curve"));
+    let target = arguments.out.clone().unwrap_or_else(default);
     let request = CurveRequest {
         block_sizes,
         sizes: arguments.sizes.clone(),
@@ -116,18 +122,24 @@ pub(super) fn curve(arguments: &CurveArguments, console: &Console) -> Result<Fin
         },
         host_gib: arguments.host_gib,
         threads: arguments.threads,
+        simulations: beside(&target),
     };
-    let name = &scenario.file.name;
     let mut watch = Watch { bar: console.bar(name, Unit::Requests, None), console, name, requests: 0 };
     let curve = request.run(&template, &scenario, &mut watch)?;
     drop(watch);
     let trace = scenario.trace_path()?.as_deref().map(TraceInfo::of).transpose()?;
-    let default = || Path::new("reports").join(format!("{}-curve", curve.name));
-    let target = arguments.out.clone().unwrap_or_else(default);
     curve.write(&target, &request, &scenario, trace.as_ref())?;
+    // They are in the curve now.
+    let _ = fs::remove_dir_all(&request.simulations);
     console.say(terminal_table(&curve))?;
     console.written("curve", &target)?;
     Ok(Finished::new(&curve))
+}
+
+/// The folder of the simulations that have finished, until the curve is there.
+fn beside(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    target.with_file_name(format!(".{name}.simulations"))
 }
 
 /// A bar of requests, then of simulations.
@@ -143,12 +155,20 @@ impl Progress for Watch<'_> {
         self.requests += 1;
         self.bar.set(self.requests as f64, share);
     }
+}
 
-    fn simulations(&mut self, all: usize) {
-        self.bar = self.console.bar(self.name, Unit::Runs, Some(all));
+impl sweep::Progress for Watch<'_> {
+    fn begin(&mut self, done: usize, all: usize) -> io::Result<()> {
+        if done > 0 {
+            let name = self.name;
+            self.console.note(format_args!("{name}: {done} of {all} simulations are there already"))?;
+        }
+        self.bar = self.console.bar(self.name, Unit::Runs, Some(all - done));
+        Ok(())
     }
 
-    fn simulation(&mut self) {
+    fn row(&mut self, row: &Row) -> io::Result<()> {
         self.bar.add(1);
+        self.console.row(row)
     }
 }

@@ -202,10 +202,8 @@ fn of_simulation(error: &SimulationError) -> Diagnostic {
 }
 
 fn of_report(error: &ReportError) -> Diagnostic {
-    let (ReportError::Write { path, .. }
-    | ReportError::NotAReport { path }
-    | ReportError::Busy { path }
-    | ReportError::Draw { path, .. }) = error;
+    let (ReportError::Write { path, .. } | ReportError::NotAReport { path } | ReportError::Busy { path }) =
+        error;
     Diagnostic::of_text(&error.to_string()).file(path)
 }
 
@@ -275,9 +273,9 @@ fn of_calibrate(error: &CalibrateError) -> Diagnostic {
             Diagnostic { message, ..Diagnostic::default() }.hint(hint).file(path).at(*line, None)
         }
         CalibrateError::Profile { path, source } => of_profile(source).file(path),
-        CalibrateError::Read { path, .. }
-        | CalibrateError::Write { path, .. }
-        | CalibrateError::Draw { path, .. } => Diagnostic::of_text(&error.to_string()).file(path),
+        CalibrateError::Read { path, .. } | CalibrateError::Write { path, .. } => {
+            Diagnostic::of_text(&error.to_string()).file(path)
+        }
         CalibrateError::Use { problem, hint } => Diagnostic::of_text(problem).hint(hint),
     }
 }

@@ -11,6 +11,7 @@ mod console;
 mod curve;
 mod diagnostic;
 mod exit;
+mod explore;
 mod man;
 mod plan;
 mod progress;
@@ -18,6 +19,7 @@ mod run;
 mod size;
 mod sweep;
 mod trace;
+mod trace_events;
 mod validate;
 
 use std::error::Error;

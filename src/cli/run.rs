@@ -7,8 +7,10 @@ use clap::Args;
 
 use super::console::{Console, Finished};
 use super::diagnostic::InFile;
+use super::explore::ExploreArguments;
 use super::progress::Unit;
-use crate::report::{RunReport, TraceInfo, terminal_table};
+use super::trace_events::TraceEventsArguments;
+use crate::report::{RunReport, TRACE_EVENTS, TraceInfo, terminal_table};
 use crate::scenario::{Scenario, Source};
 use crate::text_file::read_text;
 
@@ -32,6 +34,10 @@ pub(super) struct RunArguments {
     /// The report's folder [default: reports/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    explore: ExploreArguments,
+    #[command(flatten)]
+    trace_events: TraceEventsArguments,
 }
 
 /// An event takes less than a microsecond, and the bar looks at the clock.
@@ -40,7 +46,7 @@ const EVENTS_BETWEEN_LOOKS: u32 = 1_000;
 pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let path = &arguments.scenario;
     let text = read_text(path)?;
-    let scenario = Scenario::load(Source {
+    let mut scenario = Scenario::load(Source {
         path: path.clone(),
         text,
         overrides: arguments.overrides.clone(),
@@ -48,11 +54,24 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
         trace: arguments.trace.clone(),
         skip_bad_rows: arguments.skip_bad_rows,
     })?;
+    let explore = arguments.explore.options(scenario.num_replicas())?;
+    let trace_events = arguments.trace_events.options()?;
+    let explores = explore.is_some();
+    if explores {
+        scenario.hash_digests();
+    }
     let mut simulation = scenario.build()?;
     let trace_path = scenario.trace_path()?;
     let target = arguments.out.clone().unwrap_or_else(|| Path::new("reports").join(&scenario.file.name));
     let trace = trace_path.as_deref().map(TraceInfo::of).transpose()?;
     let mut report = RunReport::create(&target, scenario.run_info(&simulation, trace))?;
+    if let Some(options) = &trace_events {
+        let tiers: Vec<_> = simulation.tier_stats().iter().map(|&(kind, _)| kind).collect();
+        report.trace_events(options, &tiers)?;
+    }
+    if let Some(options) = explore {
+        report.explore(options, &mut simulation);
+    }
     let mut bar = console.bar(&scenario.file.name, Unit::SimulatedSeconds, None);
     let mut events = 0;
     loop {
@@ -80,5 +99,11 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
     let summary = report.finish(&simulation.tier_stats(), simulation.workload_notes())?;
     console.say(terminal_table(&summary))?;
     console.written("report", &target)?;
+    if explores {
+        console.written("explorer", &target.join("explorer.html"))?;
+    }
+    if let Some(options) = trace_events {
+        console.written("trace of events", &options.path.unwrap_or_else(|| target.join(TRACE_EVENTS)))?;
+    }
     Ok(Finished::new(&summary))
 }

@@ -32,4 +32,4 @@ pub use format::Format;
 pub use model::{ConstantCost, CostModel};
 pub use profile::{Fit, FitError, Profile, ProfileError};
 pub use roofline::Roofline;
-pub use step_shape::{PrefillChunk, StepBreakdown, StepShape, StepTime};
+pub use step_shape::{PrefillChunk, StepShape, StepTime};

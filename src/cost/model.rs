@@ -1,6 +1,6 @@
 //! The seam between the simulation and what predicts times.
 
-use super::{Roofline, StepBreakdown, StepShape, StepTime};
+use super::{Roofline, StepShape, StepTime};
 
 /// Predicts how long a step takes.
 #[derive(Clone, Debug)]
@@ -32,22 +32,8 @@ impl CostModel {
             return StepTime::default();
         }
         match self {
-            Self::Constant(cost) => StepTime { gpu_ns: cost.gpu_ns(num_tokens), host_ns: 0 },
+            Self::Constant(cost) => StepTime { other_ns: cost.gpu_ns(num_tokens), ..StepTime::default() },
             Self::Roofline(roofline) => roofline.step_time(shape, num_tokens),
-        }
-    }
-
-    /// The same time by operation, for reports.
-    pub fn breakdown(&self, shape: &StepShape) -> StepBreakdown {
-        let num_tokens = shape.num_tokens();
-        if num_tokens == 0 {
-            return StepBreakdown::default();
-        }
-        match self {
-            Self::Constant(cost) => {
-                StepBreakdown { other_ns: cost.gpu_ns(num_tokens), ..StepBreakdown::default() }
-            }
-            Self::Roofline(roofline) => roofline.breakdown(shape, num_tokens),
         }
     }
 
@@ -71,8 +57,8 @@ mod tests {
         assert_eq!(cost.step_time(&shape), StepTime::default());
         shape.add_prefill(100, 16, true);
         shape.add_decodes(3, 3000);
-        assert_eq!(cost.step_time(&shape), StepTime { gpu_ns: 1000 + 7 * 103, host_ns: 0 });
-        assert_eq!(cost.breakdown(&shape).gpu_ns(), 1000 + 7 * 103);
+        let time = cost.step_time(&shape);
+        assert_eq!((time.gpu_ns(), time.host_ns), (1000 + 7 * 103, 0));
         assert_eq!((shape.num_sampled, shape.num_requests()), (4, 4));
         shape.clear();
         assert_eq!(shape, StepShape::default());

@@ -6,7 +6,7 @@ use super::attention::Attention;
 use super::host::{Host, Kernels};
 use super::layers::{KernelTimes, Layers};
 use super::memo::Memo;
-use super::{CompleteProfile, Profile, StepBreakdown, StepShape, StepTime};
+use super::{CompleteProfile, Profile, StepShape, StepTime};
 
 /// The cost of steps of one model on one kind of GPU.
 #[derive(Clone, Debug)]
@@ -58,36 +58,27 @@ impl Roofline {
 
     pub(super) fn step_time(&mut self, shape: &StepShape, num_tokens: u32) -> StepTime {
         let (layers, host) = (&self.layers, &self.host);
-        let mut gpu_ns = self
-            .layers_ns
-            .get(num_tokens, || parts_ns(layers.time_us(num_tokens), host, num_tokens).iter().sum());
-        gpu_ns +=
-            host.kernels_ns(Kernels::Others, self.attention.time_us(shape), num_tokens) + host.gpu_step_ns();
-        if shape.num_sampled > 0 {
-            let sampled = shape.num_sampled;
-            gpu_ns += self
-                .sampling_ns
-                .get(sampled, || parts_ns(layers.sampling_us(sampled), host, sampled).iter().sum());
-        }
-        StepTime { gpu_ns, host_ns: host.host_ns(shape.num_requests()) }
-    }
-
-    pub(super) fn breakdown(&self, shape: &StepShape, num_tokens: u32) -> StepBreakdown {
-        let mut parts = parts_ns(self.layers.time_us(num_tokens), &self.host, num_tokens);
-        if shape.num_sampled > 0 {
-            let sampled = shape.num_sampled;
-            let sampling = parts_ns(self.layers.sampling_us(sampled), &self.host, sampled);
-            parts.iter_mut().zip(sampling).for_each(|(part, more)| *part += more);
-        }
-        let [gemm_ns, moe_ns, comms_ns, other_ns] = parts;
-        StepBreakdown {
+        let [gemm_ns, moe_ns, comms_ns, elementwise_ns] =
+            self.layers_ns.get(num_tokens, || parts_ns(layers.time_us(num_tokens), host, num_tokens));
+        let mut time = StepTime {
             gemm_ns,
-            attention_ns: self.host.kernels_ns(Kernels::Others, self.attention.time_us(shape), num_tokens),
+            attention_ns: host.kernels_ns(Kernels::Others, self.attention.time_us(shape), num_tokens),
             moe_ns,
             comms_ns,
-            other_ns: other_ns + self.host.gpu_step_ns(),
-            host_ns: self.host.host_ns(shape.num_requests()),
+            elementwise_ns,
+            launch_ns: host.gpu_step_ns(),
+            host_ns: host.host_ns(shape.num_requests()),
+            ..StepTime::default()
+        };
+        if shape.num_sampled > 0 {
+            let sampled = shape.num_sampled;
+            let [gemm_ns, _, comms_ns, sampler_ns] =
+                self.sampling_ns.get(sampled, || parts_ns(layers.sampling_us(sampled), host, sampled));
+            time.gemm_ns += gemm_ns;
+            time.comms_ns += comms_ns;
+            time.sampler_ns = sampler_ns;
         }
+        time
     }
 
     pub(super) fn is_in_range(&self, shape: &StepShape) -> bool {
@@ -103,7 +94,7 @@ impl Roofline {
     }
 }
 
-/// GEMM, MoE, communication and other, each rounded, so that a breakdown sums to the step exactly.
+/// GEMM, MoE, communication and other, each rounded.
 fn parts_ns(times: KernelTimes, host: &Host, num_tokens: u32) -> [u64; 4] {
     [
         (Kernels::Others, times.gemm_us),
@@ -161,7 +152,7 @@ mod tests {
                     .filter(|group| group.role != crate::catalog::ParameterRole::Embedding)
                     .map(|group| group.dtype.bytes(group.num_activated))
                     .sum::<u64>() as f64;
-                let time = cost(name, gpu.name, 1).step_time(&decode(1, 1024)).gpu_ns as f64;
+                let time = cost(name, gpu.name, 1).step_time(&decode(1, 1024)).gpu_ns() as f64;
                 assert!(time > activated / gpu.hbm_bytes_per_s * 1e9, "{name} on {}", gpu.name);
             }
         }
@@ -173,7 +164,7 @@ mod tests {
             let model = Model::find("Llama-3.1-8B").unwrap();
             let linear = (model.num_parameters() - 2 * 128_256 * 4096) as f64;
             let flops = 2.0 * linear * 8192.0;
-            let time = cost("Llama-3.1-8B", gpu.name, 1).step_time(&prefill(8192, 0)).gpu_ns as f64;
+            let time = cost("Llama-3.1-8B", gpu.name, 1).step_time(&prefill(8192, 0)).gpu_ns() as f64;
             let least = flops / gpu.bf16_flops * 1e9;
             assert!(time > least && time < 3.0 * least, "{}: {time} against {least}", gpu.name);
         }
@@ -186,25 +177,25 @@ mod tests {
                 let mut cost = cost(name, gpu, tp);
                 let mut last = 0;
                 for num in [1, 2, 7, 8, 33, 64, 128, 256] {
-                    let time = cost.step_time(&decode(num, 2000)).gpu_ns;
+                    let time = cost.step_time(&decode(num, 2000)).gpu_ns();
                     assert!(time > last, "{name} on {gpu}: {num} decodes");
                     last = time;
                 }
                 last = 0;
                 for context in [16, 128, 1000, 4096, 30_000] {
-                    let time = cost.step_time(&decode(32, context)).gpu_ns;
+                    let time = cost.step_time(&decode(32, context)).gpu_ns();
                     assert!(time > last, "{name} on {gpu}: decodes at {context}");
                     last = time;
                 }
                 last = 0;
                 for tokens in [1, 16, 100, 512, 2048, 8192] {
-                    let time = cost.step_time(&prefill(tokens, 512)).gpu_ns;
+                    let time = cost.step_time(&prefill(tokens, 512)).gpu_ns();
                     assert!(time > last, "{name} on {gpu}: {tokens} tokens");
                     last = time;
                 }
                 last = 0;
                 for past in [0, 1000, 8000, 30_000] {
-                    let time = cost.step_time(&prefill(512, past)).gpu_ns;
+                    let time = cost.step_time(&prefill(512, past)).gpu_ns();
                     assert!(time > last, "{name} on {gpu}: over {past} tokens");
                     last = time;
                 }
@@ -218,25 +209,24 @@ mod tests {
             let mut cost = cost("Llama-3.1-8B", gpu.name, 1);
             let mut both = prefill(512, 1024);
             both.add_decodes(64, 64 * 2048);
-            let time = cost.step_time(&both).gpu_ns;
-            assert!(time > cost.step_time(&prefill(512, 1024)).gpu_ns, "{}", gpu.name);
-            assert!(time > cost.step_time(&decode(64, 2048)).gpu_ns, "{}", gpu.name);
+            let time = cost.step_time(&both).gpu_ns();
+            assert!(time > cost.step_time(&prefill(512, 1024)).gpu_ns(), "{}", gpu.name);
+            assert!(time > cost.step_time(&decode(64, 2048)).gpu_ns(), "{}", gpu.name);
         }
     }
 
     #[test]
-    fn the_breakdown_sums_to_the_step() {
+    fn what_is_remembered_is_what_was_computed() {
         for (name, tp) in [("Qwen3-30B-A3B", 2), ("DeepSeek-V3", 8), ("Llama-3.1-8B", 1)] {
             let mut cost = cost(name, "H200", tp);
             let mut shape = prefill(700, 100);
             shape.add_decodes(20, 50_000);
-            // Twice: from the computation and from what was remembered.
-            for _ in 0..2 {
-                let time = cost.step_time(&shape);
-                let parts = cost.breakdown(&shape);
-                assert_eq!((parts.gpu_ns(), parts.host_ns), (time.gpu_ns, time.host_ns));
-                assert_eq!(parts.comms_ns > 0, tp > 1);
-            }
+            let time = cost.step_time(&shape);
+            assert_eq!(cost.step_time(&shape), time);
+            assert_eq!((time.comms_ns > 0, time.moe_ns > 0), (tp > 1, tp > 1));
+            assert!(time.gemm_ns > 0 && time.attention_ns > 0 && time.elementwise_ns > 0);
+            assert!(time.sampler_ns > 0 && time.launch_ns > 0 && time.host_ns > 0);
+            assert_eq!(time.other_ns, 0);
         }
     }
 

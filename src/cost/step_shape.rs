@@ -56,28 +56,48 @@ impl StepShape {
     }
 }
 
-/// How long a step takes. With synchronous scheduling the two follow one another; with asynchronous
-/// scheduling the host plans the next step while the GPU runs this one.
+/// How long a step takes, by what the time goes to. With synchronous scheduling host and GPU follow one
+/// another; with asynchronous scheduling the host plans the next step while the GPU runs this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StepTime {
-    pub gpu_ns: u64,
-    pub host_ns: u64,
-}
-
-/// Where the time of a step goes. The GPU parts sum to [`StepTime::gpu_ns`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct StepBreakdown {
+    /// Matrix products, that of the LM head too.
     pub gemm_ns: u64,
     pub attention_ns: u64,
     pub moe_ns: u64,
     pub comms_ns: u64,
-    /// Element-wise kernels, sampling, and the GPU's idle time between steps.
+    pub elementwise_ns: u64,
+    pub sampler_ns: u64,
+    /// Between kernels and between steps: launches, input copies.
+    pub launch_ns: u64,
+    /// Of a constant cost, which knows no operations.
     pub other_ns: u64,
     pub host_ns: u64,
 }
 
-impl StepBreakdown {
+impl StepTime {
+    /// All but the host's.
     pub fn gpu_ns(&self) -> u64 {
-        self.gemm_ns + self.attention_ns + self.moe_ns + self.comms_ns + self.other_ns
+        self.gemm_ns
+            + self.attention_ns
+            + self.moe_ns
+            + self.comms_ns
+            + self.elementwise_ns
+            + self.sampler_ns
+            + self.launch_ns
+            + self.other_ns
+    }
+}
+
+impl std::ops::AddAssign for StepTime {
+    fn add_assign(&mut self, more: Self) {
+        self.gemm_ns += more.gemm_ns;
+        self.attention_ns += more.attention_ns;
+        self.moe_ns += more.moe_ns;
+        self.comms_ns += more.comms_ns;
+        self.elementwise_ns += more.elementwise_ns;
+        self.sampler_ns += more.sampler_ns;
+        self.launch_ns += more.launch_ns;
+        self.other_ns += more.other_ns;
+        self.host_ns += more.host_ns;
     }
 }

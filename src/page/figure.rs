@@ -9,6 +9,8 @@ use crate::chart::{Nearest, Plot, svg};
 pub fn figure(plot: &Plot) -> Markup {
     let nearest = match plot.nearest {
         Nearest::X => Some("x"),
+        Nearest::Span => Some("span"),
+        Nearest::Column => Some("column"),
         Nearest::Point => Some("point"),
         Nearest::Row => Some("row"),
         Nearest::Nothing => None,

@@ -54,8 +54,11 @@
         y: kind === "point" ? 1 - (drawn(row.cells[1].textContent, yLog) - y0) / (y1 - y0) : 0,
       }));
       let best = 0;
-      if (kind === "row") {
-        best = Math.min(rows.length - 1, Math.max(0, Math.floor(y * rows.length)));
+      const within = share => Math.min(rows.length - 1, Math.max(0, Math.floor(share * rows.length)));
+      if (kind === "row" || kind === "column") {
+        best = within(kind === "row" ? y : x);
+      } else if (kind === "span") {
+        places.forEach((place, index) => { if (place.x <= x) best = index; });
       } else {
         const far = place => Math.abs(place.x - x) + (kind === "point" ? Math.abs(place.y - y) : 0);
         places.forEach((place, index) => { if (!(far(place) >= far(places[best]))) best = index; });
@@ -69,9 +72,9 @@
         return line;
       }));
       plot.append(tip);
-      const at = kind === "row" ? x : places[best].x;
+      const isPlace = kind === "x" || kind === "point", at = isPlace ? places[best].x : x;
       const px = (left + Math.min(1, Math.max(0, at)) * width) * scale;
-      if (kind !== "row") {
+      if (isPlace) {
         cross.style.left = px + "px";
         cross.style.top = top * scale + "px";
         cross.style.height = height * scale + "px";

@@ -1,4 +1,4 @@
-//! `blocks.csv`: a row for each block that lost its hash, and how long blocks lived. A long run has
+//! `blocks.csv` and `blocks.parquet`: a row for each block that lost its hash, and how long blocks lived. A long run has
 //! millions of them, so another thread counts, formats and writes while the simulation goes on.
 
 use std::fs::File;
@@ -8,7 +8,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use super::log_histogram::LogHistogram;
+use super::parquet::CountsWriter;
 use crate::engine::kv_cache::BlockEviction;
+
+/// The first only where there are several replicas.
+const COLUMNS: [&str; 5] = ["replica", "evicted_at_us", "lifetime_us", "idle_us", "num_hits"];
 
 /// In a chunk; each is of many rows.
 const EVICTIONS_IN_CHUNK: usize = 4096;
@@ -42,17 +46,21 @@ impl BlocksCsv {
     /// `is_fleet` adds a column with the replica.
     pub fn create(path: &Path, is_fleet: bool) -> io::Result<Self> {
         let mut file = File::create(path)?;
+        let columns = if is_fleet { &COLUMNS[..] } else { &COLUMNS[1..] };
+        let mut parquet = CountsWriter::create(&path.with_extension("parquet"), columns)?;
         let (full, to_write) = sync_channel::<Vec<(u32, BlockEviction)>>(CHUNKS);
         let (give_back, empty) = sync_channel(CHUNKS);
         let writer = std::thread::spawn(move || {
-            let mut text = if is_fleet { b"replica,".to_vec() } else { Vec::new() };
-            text.extend_from_slice(b"evicted_at_us,lifetime_us,idle_us,num_hits\n");
+            let mut text = columns.join(",").into_bytes();
+            text.push(b'\n');
             let mut residencies = Residencies::default();
             for mut chunk in to_write {
                 for (replica, eviction) in chunk.drain(..) {
                     residencies.add(&eviction);
                     if eviction.cached {
-                        push_rows(&mut text, is_fleet.then_some(replica), &eviction);
+                        let row = &row(replica, &eviction)[COLUMNS.len() - columns.len()..];
+                        push_rows(&mut text, row, eviction.num_blocks);
+                        parquet.push(row, eviction.num_blocks)?;
                     }
                     if text.len() >= BYTES_IN_WRITE {
                         file.write_all(&text)?;
@@ -63,6 +71,7 @@ impl BlocksCsv {
                 let _ = give_back.try_send(chunk);
             }
             file.write_all(&text)?;
+            parquet.finish()?;
             Ok(residencies)
         });
         Ok(Self { chunk: Vec::with_capacity(EVICTIONS_IN_CHUNK), full, empty, writer })
@@ -85,23 +94,25 @@ impl BlocksCsv {
     }
 }
 
+/// What [`COLUMNS`] say.
+fn row(replica: u32, eviction: &BlockEviction) -> [u64; 5] {
+    let us = |ns: u64| ns / 1_000;
+    let BlockEviction { evicted_at_ns, lifetime_ns, idle_ns, num_hits, .. } = *eviction;
+    [u64::from(replica), us(evicted_at_ns), us(lifetime_ns), us(idle_ns), u64::from(num_hits)]
+}
+
 /// A row for each block.
-fn push_rows(text: &mut Vec<u8>, replica: Option<u32>, eviction: &BlockEviction) {
+fn push_rows(text: &mut Vec<u8>, row: &[u64], num_blocks: u32) {
     let start = text.len();
     let mut digits = itoa::Buffer::new();
-    if let Some(replica) = replica {
-        text.extend_from_slice(digits.format(replica).as_bytes());
+    for value in row {
+        text.extend_from_slice(digits.format(*value).as_bytes());
         text.push(b',');
     }
-    for (ns, end) in [(eviction.evicted_at_ns, b','), (eviction.lifetime_ns, b','), (eviction.idle_ns, b',')]
-    {
-        text.extend_from_slice(digits.format(ns / 1_000).as_bytes());
-        text.push(end);
-    }
-    text.extend_from_slice(digits.format(eviction.num_hits).as_bytes());
+    text.pop();
     text.push(b'\n');
     let end = text.len();
-    for _ in 1..eviction.num_blocks {
+    for _ in 1..num_blocks {
         text.extend_from_within(start..end);
     }
 }

@@ -1,13 +1,16 @@
 //! Adds up what a simulation tells, step by step.
 
 use super::blocks_csv::Residencies;
+use super::distribution::Distribution;
 use super::fleet::FleetSummary;
 use super::inter_token::InterTokenLatencies;
+use super::lifecycle::LifecycleTally;
 use super::log_histogram::LogHistogram;
 use super::percentiles::LatencyMs;
 use super::replica_tally::{ReplicaTally, Standing};
 use super::requests_csv::tpot_ns;
 use super::run_report::RunInfo;
+use super::spreads::{Spreads, StepTimes};
 use super::summary::{
     ExternalCache, HitRate, KvCache, Latency, NamedHitRate, PrefixCache, Requests, Resets, RunSummary,
     SpeculativeDecoding, Steps, Throughput, TierSummary, Tokens,
@@ -18,9 +21,12 @@ use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
 use crate::engine::prefix_cache_stats::PrefixCacheStats;
 use crate::engine::scheduler::SpecDecodingStats;
-use crate::simulation::{RequestRecord, StepRecord, StepSpan};
+use crate::simulation::{ReplicaState, RequestRecord, ServerLoss, StepRecord, StepSpan};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
+
+/// Hits are counted by their place in the prompt: up to here, and up to twice as far each time.
+const FIRST_DEPTH_TOKENS: u64 = 1_024;
 
 /// Turns from here on are counted together.
 const LAST_TURN: usize = 31;
@@ -58,12 +64,15 @@ pub(super) struct Collector {
     e2e_ns: Vec<u64>,
     by_turn: Vec<Tally>,
     by_tenant: Vec<Tally>,
+    by_depth: Vec<Tally>,
     admitted: u64,
     hitless: Hitless,
     steps: u64,
     step_requests: u64,
     gpu_ns: u64,
     host_ns: u64,
+    /// Of steps with prefill, and of those that only decode.
+    step_times: [StepTimes; 2],
     /// Blocks in use times nanoseconds.
     used_block_ns: u128,
     peak_used_blocks: u32,
@@ -73,14 +82,22 @@ pub(super) struct Collector {
     resets: Resets,
     replicas: Vec<ReplicaTally>,
     standing: Standing,
+    /// If replicas come and go.
+    lifecycle: Option<LifecycleTally>,
 }
 
 impl Collector {
     pub fn new(info: &RunInfo) -> Self {
         let usable_blocks = info.usable_blocks();
+        let num_first = info.fleet.as_ref().and_then(|fleet| fleet.num_first_replicas);
+        let lifecycle = num_first.map(|num_first| LifecycleTally::new(usable_blocks.len(), num_first));
         Self {
             replicas: usable_blocks.iter().map(|_| ReplicaTally::default()).collect(),
-            standing: Standing::default(),
+            standing: Standing {
+                num_ready_replicas: lifecycle.as_ref().map(LifecycleTally::num_ready),
+                ..Standing::default()
+            },
+            lifecycle,
             usable_blocks,
             enable_prefix_caching: info.enable_prefix_caching,
             shortest_hit: info.shortest_hit,
@@ -97,12 +114,14 @@ impl Collector {
             e2e_ns: Vec::new(),
             by_turn: Vec::new(),
             by_tenant: vec![Tally::default(); info.tenants.len()],
+            by_depth: Vec::new(),
             admitted: 0,
             hitless: Hitless::default(),
             steps: 0,
             step_requests: 0,
             gpu_ns: 0,
             host_ns: 0,
+            step_times: Default::default(),
             used_block_ns: 0,
             peak_used_blocks: 0,
             last_step_at: SimTime::ZERO,
@@ -129,6 +148,9 @@ impl Collector {
             self.step_requests += u64::from(step.num_scheduled_requests);
             self.gpu_ns += step.gpu_ns;
             self.host_ns += step.host_ns;
+            let times = &mut self.step_times[usize::from(step.num_prefill_tokens == 0)];
+            times.steps += 1;
+            times.time += step.time;
         }
         self.last_step_at = step.finished_at;
         self.used_block_ns += u128::from(step.used_block_ns);
@@ -165,7 +187,10 @@ impl Collector {
                 request.finish_reason == FinishReason::Abort && request.first_token.is_none();
             requests.aborted_before_first_token += u64::from(is_silent_abort);
         }
-        self.replicas[request.replica as usize].on_request(request);
+        // One whose client gave up at the router reached none.
+        if let Some(replica) = self.replicas.get_mut(request.replica as usize) {
+            replica.on_request(request);
+        }
         self.timeseries.on_request(request.finished, is_finished);
         self.admitted += u64::from(request.was_admitted);
         if self.enable_prefix_caching && request.was_admitted && !request.skip_reading_prefix_cache {
@@ -179,9 +204,30 @@ impl Collector {
                 tally.queries += u64::from(request.num_prompt_tokens);
                 tally.hits += u64::from(request.num_local_cached_tokens);
             }
+            self.count_depths(request);
             self.hitless.may_read += 1;
             self.hitless.long_enough_to_hit += u64::from(request.is_long_enough_to_hit);
             self.hitless.sharing += u64::from(request.shares_shortest_hit);
+        }
+    }
+
+    /// Hits are the begin of a prompt.
+    fn count_depths(&mut self, request: &RequestRecord) {
+        let (prompt, hits) =
+            (u64::from(request.num_prompt_tokens), u64::from(request.num_local_cached_tokens));
+        let (mut begin, mut end) = (0, FIRST_DEPTH_TOKENS);
+        for depth in 0.. {
+            if begin >= prompt {
+                break;
+            }
+            if self.by_depth.len() == depth {
+                self.by_depth.push(Tally::default());
+            }
+            let tally = &mut self.by_depth[depth];
+            tally.requests += 1;
+            tally.queries += prompt.min(end) - begin;
+            tally.hits += hits.clamp(begin, end) - begin;
+            (begin, end) = (end, 2 * end);
         }
     }
 
@@ -197,6 +243,19 @@ impl Collector {
 
     pub fn on_reuse_gaps(&mut self, gaps_ns: &[u64]) {
         gaps_ns.iter().for_each(|&gap_ns| self.reuse_gaps.add(gap_ns));
+    }
+
+    pub fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
+        if let Some(lifecycle) = &mut self.lifecycle {
+            lifecycle.on_replica_state(replica, at, state);
+            self.standing.num_ready_replicas = Some(lifecycle.num_ready());
+        }
+    }
+
+    pub fn on_failure(&mut self, loss: &ServerLoss) {
+        if let Some(lifecycle) = &mut self.lifecycle {
+            lifecycle.on_failure(loss);
+        }
     }
 
     pub fn on_reset(&mut self, replica: u32, done: bool, num_preempted: u32) {
@@ -235,6 +294,23 @@ impl Collector {
                  for: evicted, reset, or still being computed"
             )
         })
+    }
+
+    /// After [`Self::summary`], which sorts the values.
+    pub fn spreads(&self, residencies: Residencies) -> Spreads {
+        let mut itl = InterTokenLatencies::counts(self.replicas.iter().map(|replica| &replica.inter_token));
+        itl.sort_unstable();
+        Spreads {
+            queue: Distribution::of_sorted(&self.queue_ns),
+            ttft: Distribution::of_sorted(&self.ttft_ns),
+            tpot: Distribution::of_sorted(&self.tpot_ns),
+            itl: Distribution::of_counts(itl),
+            e2e: Distribution::of_sorted(&self.e2e_ns),
+            lifetimes: residencies.lifetimes,
+            idle_times: residencies.idle_times,
+            reuse_gaps: self.reuse_gaps.clone(),
+            step_times: self.step_times,
+        }
     }
 
     pub fn summary(
@@ -294,6 +370,12 @@ impl Collector {
                     .enumerate()
                     .map(|(turn, tally)| named(turn_name(turn), tally))
                     .collect(),
+                by_depth: self
+                    .by_depth
+                    .iter()
+                    .enumerate()
+                    .map(|(depth, tally)| named(depth_name(depth), tally))
+                    .collect(),
                 by_tenant: info
                     .tenants
                     .iter()
@@ -348,12 +430,23 @@ impl Collector {
             kv_events,
             resets: self.resets,
             fleet: info.fleet.as_ref().map(|fleet| {
-                let tallies = self.replicas.iter().zip(&fleet.replicas).zip(0..);
-                let replicas = tallies.map(|((tally, info), index)| tally.summary(index, info, duration_s));
-                FleetSummary::new(fleet.router.clone(), replicas.collect())
+                let lifecycle = self.lifecycle.as_ref().map(|tally| tally.summary(self.last_step_at));
+                let (lifecycle, times) = lifecycle.unzip();
+                let tallies = self.replicas.iter().zip(&fleet.replicas).enumerate();
+                let replicas = tallies.map(|(index, (tally, info))| {
+                    let times = times.as_ref().map(|times| &times[index]);
+                    tally.summary(index as u32, info, duration_s, times)
+                });
+                FleetSummary::new(fleet.router.clone(), lifecycle, replicas.collect())
             }),
         }
     }
+}
+
+/// The tokens of a depth, counted from 0.
+fn depth_name(depth: usize) -> String {
+    let begin = if depth == 0 { 0 } else { FIRST_DEPTH_TOKENS << (depth - 1) };
+    format!("{begin}-{}", (FIRST_DEPTH_TOKENS << depth) - 1)
 }
 
 fn add(sum: &mut PrefixCacheStats, stats: &PrefixCacheStats) {

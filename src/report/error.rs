@@ -16,8 +16,6 @@ pub enum ReportError {
     NotAReport { path: PathBuf },
     #[error("another run is writing {}; wait for its end, or choose another folder with --out", path.display())]
     Busy { path: PathBuf },
-    #[error("cannot draw {}: {message}", path.display())]
-    Draw { path: PathBuf, message: String },
 }
 
 impl ReportError {

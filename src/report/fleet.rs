@@ -1,18 +1,47 @@
 //! What a report says of several replicas behind a router.
 
-use std::fs::File;
 use std::path::Path;
 
 use serde::Serialize;
 
+use super::lifecycle::LifecycleSummary;
 use super::replica_tally::{ReplicaInfo, ReplicaSummary};
+use super::table_column::{Column, Kind};
+
+/// The columns of `replicas.csv`; the last two only where replicas come and go.
+pub(super) const COLUMNS: [Column<&str>; 23] = [
+    ("replica", Kind::Count),
+    ("pool", Kind::Text),
+    ("gpu", Kind::Text),
+    ("tensor_parallel_size", Kind::Count),
+    ("finished_requests", Kind::Count),
+    ("unfinished_requests", Kind::Count),
+    ("prompt_tokens", Kind::Count),
+    ("output_tokens", Kind::Count),
+    ("prefill_computed_tokens", Kind::Count),
+    ("decode_computed_tokens", Kind::Count),
+    ("queries_tokens", Kind::Count),
+    ("hits_tokens", Kind::Count),
+    ("hit_rate", Kind::Float),
+    ("num_gpu_blocks", Kind::Count),
+    ("block_size_tokens", Kind::Count),
+    ("kv_usage_mean", Kind::Float),
+    ("kv_usage_peak", Kind::Float),
+    ("preemptions", Kind::Count),
+    ("evictions", Kind::Count),
+    ("steps", Kind::Count),
+    ("gpu_busy", Kind::Float),
+    ("paid_s", Kind::Float),
+    ("ready_s", Kind::Float),
+];
 
 /// Several replicas, of which the simulation does not tell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FleetInfo {
     /// The router's policy.
     pub router: String,
-    /// Two or more.
+    /// Those that are there from the start, if replicas come and go.
+    pub num_first_replicas: Option<u32>,
     pub replicas: Vec<ReplicaInfo>,
 }
 
@@ -23,6 +52,9 @@ pub struct FleetSummary {
     pub router: String,
     pub num_replicas: u32,
     pub imbalance: Imbalance,
+    /// If replicas come and go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<LifecycleSummary>,
     pub replicas: Vec<ReplicaSummary>,
 }
 
@@ -70,7 +102,11 @@ impl Spread {
 
 impl FleetSummary {
     /// Of one replica or more.
-    pub(super) fn new(router: String, replicas: Vec<ReplicaSummary>) -> Self {
+    pub(super) fn new(
+        router: String,
+        lifecycle: Option<LifecycleSummary>,
+        replicas: Vec<ReplicaSummary>,
+    ) -> Self {
         Self {
             router,
             num_replicas: replicas.len() as u32,
@@ -85,6 +121,7 @@ impl FleetSummary {
                 kv_usage_mean: Spread::of(&replicas, |replica| replica.kv_usage_mean),
                 gpu_busy: Spread::of(&replicas, |replica| replica.gpu_busy),
             },
+            lifecycle,
             replicas,
         }
     }
@@ -108,7 +145,7 @@ impl FleetSummary {
 
     /// Writes `replicas.csv`.
     pub(super) fn write(&self, path: &Path) -> csv::Result<()> {
-        let mut writer = csv::Writer::from_writer(File::create(path)?);
+        let mut writer = csv::Writer::from_path(path)?;
         self.replicas.iter().try_for_each(|replica| writer.serialize(replica))?;
         writer.flush()?;
         Ok(())
@@ -122,7 +159,7 @@ mod tests {
     #[test]
     fn imbalance_is_that_of_the_values() {
         let replica = |finished_requests| ReplicaSummary { finished_requests, ..ReplicaSummary::default() };
-        let fleet = FleetSummary::new("random".to_owned(), [2, 4, 4, 6].map(replica).to_vec());
+        let fleet = FleetSummary::new("random".to_owned(), None, [2, 4, 4, 6].map(replica).to_vec());
         let requests = fleet.imbalance.requests;
         assert_eq!((requests.min, requests.mean, requests.max, requests.max_over_mean), (2.0, 4.0, 6.0, 1.5));
         assert_eq!(requests.coefficient_of_variation, 2.0_f64.sqrt() / 4.0);

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::ReportError;
 use super::manifest::MANIFEST;
+use super::parquet::parquet_beside;
+use super::table_column::Column;
 
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -49,6 +51,12 @@ impl Folder {
     pub fn write(&self, name: &str, content: &str) -> Result<(), ReportError> {
         let path = self.file(name);
         fs::write(&path, content).map_err(ReportError::write(path))
+    }
+
+    /// Writes the table in the file `csv` as Parquet too.
+    pub fn parquet_beside(&self, csv: &str, columns: &[Column<&str>]) -> Result<(), ReportError> {
+        let csv = self.file(csv);
+        parquet_beside(&csv, columns).map_err(ReportError::write(csv.with_extension("parquet")))
     }
 
     /// Puts the report in its place; an older one goes only now.

@@ -38,6 +38,11 @@ impl InterTokenLatencies {
 
     /// Of all replicas together.
     pub fn summary<'a>(replicas: impl IntoIterator<Item = &'a Self>) -> LatencyMs {
+        LatencyMs::of_counts(&mut Self::counts(replicas))
+    }
+
+    /// Latencies in nanoseconds of all replicas, and how often each is there, in no order.
+    pub fn counts<'a>(replicas: impl IntoIterator<Item = &'a Self>) -> Vec<(u64, u64)> {
         let mut counts: Vec<(u64, u64)> = Vec::new();
         for replica in replicas {
             let mut in_a_row = 0;
@@ -49,7 +54,7 @@ impl InterTokenLatencies {
             counts.extend(steps.filter(|&(_, count)| count > 0));
             counts.extend(replica.pauses_ns.iter().map(|&pause_ns| (pause_ns, 1)));
         }
-        LatencyMs::of_counts(&mut counts)
+        counts
     }
 }
 

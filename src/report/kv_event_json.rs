@@ -74,7 +74,7 @@ fn push_stored(line: &mut String, stored: &BlockStored, scheduler: &Scheduler, a
     line.push('}');
 }
 
-fn push_extra_key(line: &mut String, key: &EventExtraKey) {
+pub(crate) fn push_extra_key(line: &mut String, key: &EventExtraKey) {
     match key {
         EventExtraKey::Text(text) => string(line, text),
         EventExtraKey::MmItem { identifier, offset_tokens } => {

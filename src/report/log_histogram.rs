@@ -12,6 +12,13 @@ pub(super) struct LogHistogram {
     max_ns: u64,
 }
 
+/// Durations from the begin to below twice as much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Octave {
+    pub begin_ns: u64,
+    pub count: u64,
+}
+
 /// In seconds; all 0 without values. Percentiles are the upper ends of their buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct DurationS {
@@ -72,6 +79,30 @@ impl LogHistogram {
         found.map_or(0, upper_end).min(self.max_ns)
     }
 
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How many are 0.
+    pub fn zeros(&self) -> u64 {
+        self.counts.first().copied().unwrap_or(0)
+    }
+
+    /// All but those of 0 by powers of two, from the first to the last that has values.
+    pub fn octaves(&self) -> Vec<Octave> {
+        // No bucket lies in two of them.
+        let octave = |bucket: usize| upper_end(bucket).ilog2();
+        let filled = self.counts.iter().enumerate().skip(1).filter(|(_, count)| **count > 0);
+        let filled: Vec<(u32, u64)> = filled.map(|(bucket, &count)| (octave(bucket), count)).collect();
+        let (Some(first), Some(last)) = (filled.first(), filled.last()) else { return Vec::new() };
+        let mut octaves: Vec<Octave> =
+            (first.0..=last.0).map(|octave| Octave { begin_ns: 1 << octave, count: 0 }).collect();
+        for (octave, count) in &filled {
+            octaves[(octave - first.0) as usize].count += count;
+        }
+        octaves
+    }
+
     pub fn summary(&self) -> DurationS {
         if self.total == 0 {
             return DurationS::default();
@@ -104,6 +135,16 @@ mod tests {
             prop_assert!(end - ns <= ns / SUB_BUCKETS);
             prop_assert!(bucket == 0 || upper_end(bucket - 1) < ns);
         }
+    }
+
+    #[test]
+    fn octaves_hold_all_values() {
+        let mut histogram = LogHistogram::default();
+        assert_eq!(histogram.octaves(), []);
+        [0, 5, 7, 8, 15, 16, 100, 127, 128].into_iter().for_each(|ns| histogram.add(ns));
+        let octaves: Vec<_> = histogram.octaves().iter().map(|it| (it.begin_ns, it.count)).collect();
+        assert_eq!((histogram.total(), histogram.zeros()), (9, 1));
+        assert_eq!(octaves, [(4, 2), (8, 2), (16, 1), (32, 0), (64, 2), (128, 1)]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::fleet::FleetSummary;
+use super::lifecycle::LifecycleSummary;
 use super::replica_tally::ReplicaSummary;
 use super::summary::{
     ExternalCache, HitRate, NamedHitRate, PrefixCache, RunSummary, SpeculativeDecoding, TierSummary,
@@ -33,6 +34,7 @@ pub fn metric_names() -> Vec<String> {
         prefix_cache: PrefixCache {
             by_turn: vec![NamedHitRate::default()],
             by_tenant: vec![NamedHitRate::default()],
+            by_depth: vec![NamedHitRate::default()],
             ..PrefixCache::default()
         },
         external_cache: Some(ExternalCache {
@@ -42,7 +44,15 @@ pub fn metric_names() -> Vec<String> {
         }),
         speculative_decoding: Some(SpeculativeDecoding::default()),
         kv_events: Some(0),
-        fleet: Some(FleetSummary { replicas: vec![ReplicaSummary::default()], ..FleetSummary::default() }),
+        fleet: Some(FleetSummary {
+            lifecycle: Some(LifecycleSummary::default()),
+            replicas: vec![ReplicaSummary {
+                paid_s: Some(0.0),
+                ready_s: Some(0.0),
+                ..ReplicaSummary::default()
+            }],
+            ..FleetSummary::default()
+        }),
         ..RunSummary::default()
     };
     let mut names = Vec::new();

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::inter_token::InterTokenLatencies;
+use super::lifecycle::ReplicaTimes;
 use super::summary::HitRate;
 use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
 use crate::simulation::{RequestRecord, StepRecord};
@@ -48,6 +49,11 @@ pub struct ReplicaSummary {
     pub steps: u64,
     /// Share of the run in which its GPU computed.
     pub gpu_busy: f64,
+    /// If replicas come and go: seconds in which it had its GPUs, and in which it took requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paid_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready_s: Option<f64>,
 }
 
 #[derive(Default)]
@@ -84,6 +90,8 @@ pub(super) struct Standing {
     pub peak_used_blocks: u32,
     pub moving_queries_tokens: u64,
     pub moving_hits_tokens: u64,
+    /// If replicas come and go.
+    pub num_ready_replicas: Option<u32>,
 }
 
 impl ReplicaTally {
@@ -130,7 +138,14 @@ impl ReplicaTally {
         }
     }
 
-    pub fn summary(&self, replica: u32, info: &ReplicaInfo, duration_s: f64) -> ReplicaSummary {
+    /// `times` if replicas come and go.
+    pub fn summary(
+        &self,
+        replica: u32,
+        info: &ReplicaInfo,
+        duration_s: f64,
+        times: Option<&ReplicaTimes>,
+    ) -> ReplicaSummary {
         let blocks = f64::from(info.num_gpu_blocks - 1);
         let of_run = |ns: f64| if duration_s > 0.0 { ns / (duration_s * 1e9) } else { 0.0 };
         let rate = HitRate::of(self.prefix_cache.queries, self.prefix_cache.hits);
@@ -156,6 +171,8 @@ impl ReplicaTally {
             evictions: self.evictions,
             steps: self.steps,
             gpu_busy: of_run(self.gpu_ns as f64),
+            paid_s: times.map(|times| times.paid_s),
+            ready_s: times.map(|times| times.ready_s),
         }
     }
 }

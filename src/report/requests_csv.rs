@@ -5,15 +5,16 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::table_column::{Column, Kind, csv_with_header};
 use crate::engine::FinishReason;
-use crate::simulation::RequestRecord;
+use crate::simulation::{NO_REPLICA, RequestRecord};
 
 #[derive(Serialize)]
 struct Row<'a> {
     index: u64,
     /// With several replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
-    replica: Option<u32>,
+    replica: Option<Option<u32>>,
     tenant: &'a str,
     session: Option<u64>,
     turn: u32,
@@ -33,6 +34,33 @@ struct Row<'a> {
     finish_reason: &'static str,
 }
 
+/// The columns of [`Row`]; `replica` only with several.
+const COLUMNS: [Column<&str>; 19] = [
+    ("index", Kind::Count),
+    ("replica", Kind::Count),
+    ("tenant", Kind::Text),
+    ("session", Kind::Id),
+    ("turn", Kind::Count),
+    ("arrival_s", Kind::Float),
+    ("first_scheduled_s", Kind::Float),
+    ("first_token_s", Kind::Float),
+    ("finished_s", Kind::Float),
+    ("queue_ms", Kind::Float),
+    ("ttft_ms", Kind::Float),
+    ("tpot_ms", Kind::Float),
+    ("e2e_ms", Kind::Float),
+    ("prompt_tokens", Kind::Count),
+    ("output_tokens", Kind::Count),
+    ("local_cached_tokens", Kind::Count),
+    ("external_cached_tokens", Kind::Count),
+    ("num_preemptions", Kind::Count),
+    ("finish_reason", Kind::Text),
+];
+
+pub(super) fn columns(is_fleet: bool) -> Vec<Column<&'static str>> {
+    COLUMNS.into_iter().filter(|(name, _)| is_fleet || *name != "replica").collect()
+}
+
 pub(super) struct RequestsCsv {
     writer: csv::Writer<File>,
     is_fleet: bool,
@@ -41,13 +69,14 @@ pub(super) struct RequestsCsv {
 impl RequestsCsv {
     /// `is_fleet` adds a column with the replica.
     pub fn create(path: &Path, is_fleet: bool) -> std::io::Result<Self> {
-        Ok(Self { writer: csv::Writer::from_writer(File::create(path)?), is_fleet })
+        let writer = csv_with_header(path, &columns(is_fleet))?;
+        Ok(Self { writer, is_fleet })
     }
 
     pub fn push(&mut self, request: &RequestRecord, tenants: &[String]) -> csv::Result<()> {
         self.writer.serialize(Row {
             index: request.index,
-            replica: self.is_fleet.then_some(request.replica),
+            replica: self.is_fleet.then(|| replica(request)),
             tenant: tenants.get(request.tenant as usize).map_or("", String::as_str),
             session: request.session,
             turn: request.turn,
@@ -76,6 +105,11 @@ impl RequestsCsv {
     pub fn finish(mut self) -> std::io::Result<()> {
         self.writer.flush()
     }
+}
+
+/// `None` for a request that reached none.
+fn replica(request: &RequestRecord) -> Option<u32> {
+    Some(request.replica).filter(|&replica| replica != NO_REPLICA)
 }
 
 /// Time per output token after the first; `None` with fewer than two, or if the answer is not whole.

@@ -8,7 +8,7 @@ use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::kv_cache::BlockEviction;
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{Observer, RequestRecord, StepRecord};
+use crate::simulation::{Observer, ReplicaState, RequestRecord, ServerLoss, StepRecord};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 
@@ -53,6 +53,14 @@ impl Observer for RunFigures {
 
     fn on_kv_events(&mut self, _replica: u32, _at: SimTime, events: &[KvCacheEvent], _scheduler: &Scheduler) {
         self.kv_events += events.len() as u64;
+    }
+
+    fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
+        self.collector.on_replica_state(replica, at, state);
+    }
+
+    fn on_failure(&mut self, loss: &ServerLoss) {
+        self.collector.on_failure(loss);
     }
 
     fn on_reset(&mut self, replica: u32, _at: SimTime, done: bool, num_preempted: u32) {

@@ -4,19 +4,26 @@ use std::path::Path;
 
 use super::blocks_csv::BlocksCsv;
 use super::collector::Collector;
-use super::fleet::FleetInfo;
+use super::explorer::{ExploreOptions, Recorder};
+use super::fleet::{self, FleetInfo};
 use super::folder::Folder;
+use super::followers::Followers;
 use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
-use super::requests_csv::RequestsCsv;
-use super::run_page::{RunView, run_page};
-use super::{ReportError, RunSummary, plots};
+use super::requests_csv::{self, RequestsCsv};
+use super::run_page::{RunView, hit_rate_svg, kv_usage_svg, run_page};
+use super::step_timeline::StepTimeline;
+use super::trace_events::{TraceEvents, TraceEventsOptions, TraceNames};
+use super::{ReportError, RunSummary, timeseries};
 use crate::engine::connector::{TierKind, TierStats};
-use crate::engine::kv_cache::{BlockEviction, ShortestHit};
+use crate::engine::kv_cache::{BlockEviction, JournalEntry, ShortestHit};
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{Observer, RequestRecord, StepRecord, StepSpan};
+use crate::simulation::{
+    EngineCall, Observer, ReplicaState, RequestRecord, ServerLoss, Simulation, StepRecord, StepSpan,
+    TransferRecord,
+};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 
@@ -60,7 +67,7 @@ impl RunInfo {
     }
 }
 
-/// An [`Observer`] that writes `requests.csv` and `blocks.csv` while the simulation runs, and the
+/// An [`Observer`] that writes `requests.csv`, `blocks.csv` and `blocks.parquet` while the simulation runs, and the
 /// rest at its end.
 pub struct RunReport {
     info: RunInfo,
@@ -69,6 +76,8 @@ pub struct RunReport {
     requests: RequestsCsv,
     blocks: BlocksCsv,
     kv_events: Option<KvEventsJsonl>,
+    timeline: StepTimeline,
+    followers: Followers,
     /// The first thing that went wrong in a call that can return nothing.
     error: Option<ReportError>,
 }
@@ -82,6 +91,7 @@ impl RunReport {
         let folder = Folder::create(target)?;
         let open = |name: &str| folder.file(name);
         let is_fleet = info.fleet.is_some();
+        let num_replicas = info.usable_blocks().len();
         let requests = RequestsCsv::create(&open("requests.csv"), is_fleet)
             .map_err(ReportError::write("requests.csv"))?;
         let blocks =
@@ -91,7 +101,46 @@ impl RunReport {
             .then(|| KvEventsJsonl::create(&open("kv_events.jsonl"), is_fleet))
             .transpose()
             .map_err(ReportError::write("kv_events.jsonl"))?;
-        Ok(Self { collector: Collector::new(&info), info, folder, requests, blocks, kv_events, error: None })
+        Ok(Self {
+            collector: Collector::new(&info),
+            info,
+            folder,
+            requests,
+            blocks,
+            kv_events,
+            timeline: StepTimeline::new(num_replicas),
+            followers: Followers::default(),
+            error: None,
+        })
+    }
+
+    /// Writes a trace of events too; `tiers` are those of the run.
+    ///
+    /// # Errors
+    /// Its file cannot be written.
+    pub fn trace_events(
+        &mut self,
+        options: &TraceEventsOptions,
+        tiers: &[TierKind],
+    ) -> Result<(), ReportError> {
+        let names = TraceNames {
+            scenario: &self.info.name,
+            seed: self.info.seed,
+            tiers,
+            usable_blocks: self.info.usable_blocks(),
+        };
+        let trace_events = TraceEvents::create(options, &self.folder.file(""), &names)?;
+        self.followers.trace_events = Some(trace_events);
+        Ok(())
+    }
+
+    /// Records a part of what one replica does, whose engine is followed from here on, for the block
+    /// explorer. Nothing is recorded of a replica that there is not.
+    pub fn explore(&mut self, options: ExploreOptions, simulation: &mut Simulation) {
+        simulation.follow_engine();
+        if let Some(replica) = simulation.replicas().nth(options.replica as usize) {
+            self.followers.explorer = Some(Recorder::new(options, replica.scheduler()));
+        }
     }
 
     /// Writes what is left and puts the folder in its place.
@@ -107,6 +156,8 @@ impl RunReport {
             return Err(error);
         }
         self.requests.finish().map_err(ReportError::write("requests.csv"))?;
+        let columns = requests_csv::columns(self.info.fleet.is_some());
+        self.folder.parquet_beside("requests.csv", &columns)?;
         let residencies = self.blocks.finish().map_err(ReportError::write("blocks.csv"))?;
         let kv_events = self
             .kv_events
@@ -117,19 +168,28 @@ impl RunReport {
         let series = &self.collector.timeseries;
         let csv_path = self.folder.file("timeseries.csv");
         series.write(&csv_path).map_err(|error| ReportError::write(&csv_path)(csv_error(error)))?;
-        self.folder.write("hit_rate.svg", &plots::hit_rate(&self.info.name, series)?)?;
-        let kv_usage = plots::kv_usage(&self.info.name, series, &self.info.usable_blocks())?;
-        self.folder.write("kv_usage.svg", &kv_usage)?;
+        self.folder.parquet_beside("timeseries.csv", &timeseries::COLUMNS)?;
         if let Some(fleet) = &summary.fleet {
             let path = self.folder.file("replicas.csv");
             fleet.write(&path).map_err(|error| ReportError::write(&path)(csv_error(error)))?;
+            self.folder.parquet_beside("replicas.csv", &fleet::COLUMNS)?;
         }
-        let view = RunView { info: &self.info, summary: &summary, series: &series.coarser() };
+        let view = RunView {
+            info: &self.info,
+            summary: &summary,
+            series: &series.coarser(),
+            spreads: &self.collector.spreads(residencies),
+            timeline: &self.timeline,
+            more_files: self.followers.files(),
+        };
+        self.folder.write("hit_rate.svg", &hit_rate_svg(&view))?;
+        self.folder.write("kv_usage.svg", &kv_usage_svg(&view))?;
         self.folder.write("report.html", &run_page(&view))?;
         let manifest =
             Manifest::new(&self.info.name, self.info.seed, &self.info.scenario, self.info.trace.as_ref());
         self.folder.write("summary.json", &pretty(&summary))?;
         self.folder.write(MANIFEST, &pretty(&manifest))?;
+        self.followers.finish(&self.folder, &self.info)?;
         self.folder.publish()?;
         Ok(summary)
     }
@@ -149,8 +209,25 @@ fn csv_error(error: csv::Error) -> std::io::Error {
 }
 
 impl Observer for RunReport {
+    fn on_engine_call(
+        &mut self,
+        replica: u32,
+        at: SimTime,
+        call: EngineCall<'_>,
+        journal: &[JournalEntry],
+        scheduler: &Scheduler,
+    ) {
+        self.followers.on_engine_call(replica, at, call, journal, scheduler);
+    }
+
+    fn on_transfer(&mut self, replica: u32, transfer: &TransferRecord) {
+        self.followers.on_transfer(replica, transfer);
+    }
+
     fn on_step(&mut self, step: &StepRecord) {
         self.collector.on_step(step);
+        self.timeline.on_step(step);
+        self.followers.on_step(step);
     }
 
     fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
@@ -159,6 +236,7 @@ impl Observer for RunReport {
 
     fn on_request(&mut self, request: &RequestRecord) {
         self.collector.on_request(request);
+        self.followers.on_request(request, &self.info.tenants);
         let written = self.requests.push(request, &self.info.tenants).map_err(csv_error);
         self.keep_error("requests.csv", written);
     }
@@ -177,6 +255,15 @@ impl Observer for RunReport {
             let written = kv_events.push(replica, at, events, scheduler);
             self.keep_error("kv_events.jsonl", written);
         }
+    }
+
+    fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
+        self.collector.on_replica_state(replica, at, state);
+        self.followers.on_replica_state(replica, at, state);
+    }
+
+    fn on_failure(&mut self, loss: &ServerLoss) {
+        self.collector.on_failure(loss);
     }
 
     fn on_reset(&mut self, replica: u32, _at: SimTime, done: bool, num_preempted: u32) {

@@ -131,6 +131,9 @@ pub struct PrefixCache {
     /// First admissions by turn of the conversation, from 0.
     pub by_turn: Vec<NamedHitRate>,
     pub by_tenant: Vec<NamedHitRate>,
+    /// By place in the prompt, in tokens from 0: each token counts where it stands, each prompt where it
+    /// has tokens.
+    pub by_depth: Vec<NamedHitRate>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -150,6 +150,27 @@ fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {
             gpu_busy.max_over_mean
         ),
     );
+    if let Some(lifecycle) = &fleet.lifecycle {
+        row(
+            "replicas",
+            format!(
+                "{:.2} ready on average ({} to {}), {:.0} replica-seconds paid",
+                lifecycle.mean_ready_replicas,
+                lifecycle.least_ready_replicas,
+                lifecycle.most_ready_replicas,
+                lifecycle.paid_replica_s
+            ),
+        );
+        if lifecycle.failures > 0 {
+            row(
+                "  failures",
+                format!(
+                    "{}, {} requests and {} output tokens lost",
+                    lifecycle.failures, lifecycle.lost_requests, lifecycle.lost_output_tokens
+                ),
+            );
+        }
+    }
     let few = fleet.replicas.len() <= MAX_REPLICA_ROWS;
     for replica in fleet.replicas.iter().filter(|_| few) {
         row(

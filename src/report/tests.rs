@@ -13,17 +13,17 @@ use crate::engine::kv_cache::{KvCacheManager, KvCacheSpec};
 use crate::engine::scheduler::Scheduler;
 use crate::engine::{EngineConfig, FinishReason, SpecMethod, SpeculativeConfig};
 use crate::simulation::router::RoundRobin;
-use crate::simulation::{DraftAcceptance, Replica, ReplicaConfig, RequestRecord, Simulation};
+use crate::simulation::{Action, DraftAcceptance, Replica, ReplicaConfig, RequestRecord, Simulation};
 use crate::units::SimTime;
 use crate::workload::WorkloadNotes;
 use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 
 /// Two prompts that share 512 of 600 tokens.
-const SHARING: &str = r#"{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}
+pub(super) const SHARING: &str = r#"{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}
 {"timestamp": 10, "input_length": 600, "output_length": 1, "hash_ids": [1, 3]}
 "#;
 
-fn config() -> EngineConfig {
+pub(super) fn config() -> EngineConfig {
     EngineConfig {
         async_scheduling: false,
         num_gpu_blocks: 101,
@@ -33,7 +33,7 @@ fn config() -> EngineConfig {
     }
 }
 
-fn info(config: &EngineConfig) -> RunInfo {
+pub(super) fn info(config: &EngineConfig) -> RunInfo {
     RunInfo {
         name: "tiny".into(),
         seed: 7,
@@ -54,12 +54,22 @@ fn info(config: &EngineConfig) -> RunInfo {
 }
 
 /// A step takes 1 ms and 1 us per token.
-fn simulation(config: EngineConfig, rows: &str) -> Simulation {
+pub(super) fn simulation(config: EngineConfig, rows: &str) -> Simulation {
     simulation_of(1, config, rows)
 }
 
 /// Of so many replicas.
-fn simulation_of(num_replicas: usize, config: EngineConfig, rows: &str) -> Simulation {
+pub(super) fn simulation_of(num_replicas: usize, config: EngineConfig, rows: &str) -> Simulation {
+    simulation_with(num_replicas, config, rows, Vec::new())
+}
+
+/// With what is done to them.
+pub(super) fn simulation_with(
+    num_replicas: usize,
+    config: EngineConfig,
+    rows: &str,
+    actions: Vec<Action>,
+) -> Simulation {
     let input = TraceInput::new(std::io::Cursor::new(rows.to_owned())).unwrap();
     let trace = TraceConfig { format: Some(TraceFormat::Mooncake), ..TraceConfig::new("tiny.jsonl") };
     let workload = Trace::new(input, &trace, None, 1).unwrap();
@@ -72,7 +82,7 @@ fn simulation_of(num_replicas: usize, config: EngineConfig, rows: &str) -> Simul
         Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts })
     };
     let replicas = (0..num_replicas).map(|_| replica()).collect();
-    Simulation::new(Box::new(workload), replicas, Box::new(RoundRobin::default()), Vec::new())
+    Simulation::new(Box::new(workload), replicas, Box::new(RoundRobin::default()), actions)
 }
 
 fn report(target: &Path, config: EngineConfig, rows: &str) -> RunSummary {
@@ -81,11 +91,16 @@ fn report(target: &Path, config: EngineConfig, rows: &str) -> RunSummary {
     report.finish(&[], WorkloadNotes::default()).unwrap()
 }
 
+/// What is no text is escaped.
 fn files(folder: &Path) -> BTreeMap<String, String> {
     fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap())
-        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap()))
+        .map(|entry| {
+            let text = String::from_utf8(fs::read(entry.path()).unwrap())
+                .unwrap_or_else(|error| error.into_bytes().escape_ascii().to_string());
+            (entry.file_name().into_string().unwrap(), text)
+        })
         .collect()
 }
 
@@ -150,7 +165,8 @@ fn files_hold_what_they_say() {
     let target = dir.path().join("tiny");
     let summary = report(&target, config(), SHARING);
     let files = files(&target);
-    let names: Vec<_> = files.keys().map(String::as_str).collect();
+    let is_text = |name: &&str| !name.ends_with(".parquet");
+    let names: Vec<_> = files.keys().map(String::as_str).filter(is_text).collect();
     assert_eq!(
         names,
         [
@@ -173,7 +189,8 @@ fn files_hold_what_they_say() {
         ("hit_rate.svg", "tiny: prefix cache hit rate"),
         ("kv_usage.svg", "tiny: KV cache in use, of 101 blocks"),
     ] {
-        assert!(files[name].starts_with("<svg role=\"img\" "), "{name}");
+        assert!(files[name].starts_with("<svg xmlns="), "{name}");
+        assert!(files[name].contains("role=\"img\""), "{name}");
         assert!(files[name].contains(&format!("<title>{title}</title>")), "{name}");
     }
 }
@@ -383,7 +400,7 @@ fn a_fleet_is_reported_as_a_whole_and_by_replica() {
         block_size_tokens: 16,
     };
     let replicas = vec![replica.clone(), ReplicaInfo { pool: None, ..replica }];
-    let fleet = Some(FleetInfo { router: "round_robin".into(), replicas });
+    let fleet = Some(FleetInfo { router: "round_robin".into(), num_first_replicas: None, replicas });
     let mut report = RunReport::create(&target, RunInfo { fleet, ..info(&config()) }).unwrap();
     simulation_of(2, config(), SHARING).run(&mut report).unwrap();
     let summary = report.finish(&[], WorkloadNotes::default()).unwrap();

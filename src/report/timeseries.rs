@@ -8,6 +8,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::replica_tally::Standing;
+use super::table_column::{Column, Kind, csv_with_header};
+use crate::cost::StepTime;
 use crate::simulation::StepRecord;
 use crate::units::SimTime;
 
@@ -36,6 +38,10 @@ pub(super) struct Bin {
     pub peak_used_blocks: u32,
     pub moving_queries_tokens: u64,
     pub moving_hits_tokens: u64,
+    /// Of the steps that ended in the bin.
+    pub time: StepTime,
+    /// If replicas come and go.
+    pub ready_replicas: Option<u32>,
 }
 
 impl Bin {
@@ -48,6 +54,7 @@ impl Bin {
             peak_used_blocks: self.used_blocks,
             moving_queries_tokens: self.moving_queries_tokens,
             moving_hits_tokens: self.moving_hits_tokens,
+            ready_replicas: self.ready_replicas,
             ..Self::default()
         }
     }
@@ -64,6 +71,11 @@ impl Bin {
             preemptions: self.preemptions + later.preemptions,
             evictions: self.evictions + later.evictions,
             peak_used_blocks: self.peak_used_blocks.max(later.peak_used_blocks),
+            time: {
+                let mut time = self.time;
+                time += later.time;
+                time
+            },
             ..*later
         }
     }
@@ -74,6 +86,28 @@ pub(super) struct Timeseries {
     width_ns: u64,
     bins: Vec<Bin>,
 }
+
+/// The columns of [`Row`]; the last only where replicas come and go.
+pub(super) const COLUMNS: [Column<&str>; 18] = [
+    ("begin_s", Kind::Float),
+    ("end_s", Kind::Float),
+    ("steps", Kind::Count),
+    ("prefill_tokens", Kind::Count),
+    ("decode_tokens", Kind::Count),
+    ("queries_tokens", Kind::Count),
+    ("hits_tokens", Kind::Count),
+    ("moving_queries_tokens", Kind::Count),
+    ("moving_hits_tokens", Kind::Count),
+    ("finished_requests", Kind::Count),
+    ("unfinished_requests", Kind::Count),
+    ("preemptions", Kind::Count),
+    ("evictions", Kind::Count),
+    ("running", Kind::Count),
+    ("waiting", Kind::Count),
+    ("used_blocks", Kind::Count),
+    ("peak_used_blocks", Kind::Count),
+    ("ready_replicas", Kind::Int),
+];
 
 #[derive(Serialize)]
 struct Row {
@@ -94,6 +128,8 @@ struct Row {
     waiting: u32,
     used_blocks: u32,
     peak_used_blocks: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready_replicas: Option<u32>,
 }
 
 impl Timeseries {
@@ -137,6 +173,7 @@ impl Timeseries {
         let bin = self.bin(step.finished_at);
         // A step can compute nothing and only say who has ended.
         bin.steps += u64::from(step.num_scheduled_requests > 0);
+        bin.time += step.time;
         bin.prefill_tokens += u64::from(step.num_prefill_tokens);
         bin.decode_tokens += u64::from(step.num_decode_tokens);
         bin.queries_tokens += step.prefix_cache.queries;
@@ -148,6 +185,7 @@ impl Timeseries {
         bin.peak_used_blocks = bin.peak_used_blocks.max(standing.peak_used_blocks);
         bin.moving_queries_tokens = standing.moving_queries_tokens;
         bin.moving_hits_tokens = standing.moving_hits_tokens;
+        bin.ready_replicas = standing.num_ready_replicas;
     }
 
     pub fn on_request(&mut self, at: SimTime, is_finished: bool) {
@@ -168,7 +206,9 @@ impl Timeseries {
     }
 
     pub fn write(&self, path: &Path) -> csv::Result<()> {
-        let mut writer = csv::Writer::from_path(path)?;
+        let first_ready = self.bins.iter().find_map(|bin| bin.ready_replicas);
+        let all = if first_ready.is_some() { &COLUMNS[..] } else { &COLUMNS[..COLUMNS.len() - 1] };
+        let mut writer = csv_with_header(path, all)?;
         for (index, bin) in self.bins.iter().enumerate() {
             writer.serialize(Row {
                 begin_s: index as f64 * self.width_s(),
@@ -188,6 +228,8 @@ impl Timeseries {
                 waiting: bin.waiting,
                 used_blocks: bin.used_blocks,
                 peak_used_blocks: bin.peak_used_blocks,
+                // Bins before the first step are as the first with one.
+                ready_replicas: bin.ready_replicas.or(first_ready),
             })?;
         }
         writer.flush()?;

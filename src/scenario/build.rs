@@ -138,6 +138,12 @@ impl Scenario {
         Ok(Some(given.unwrap_or_else(|| self.beside(&trace.path))))
     }
 
+    /// Lets the simulations made from here on have the digests of all blocks, for somebody who looks
+    /// at them.
+    pub fn hash_digests(&mut self) {
+        self.pools.iter_mut().for_each(|pool| pool.has_digests = true);
+    }
+
     /// Makes the simulation, and opens its trace if it has one.
     ///
     /// # Errors
@@ -194,8 +200,13 @@ impl Scenario {
                 reset_external: action.reset_prefix_cache.reset_external,
             },
         });
+        let actions = actions.chain(self.replica_actions()).collect();
         let router = self.router().build(seed);
-        Ok(Simulation::new(workload, replicas, router, actions.collect()))
+        let simulation = Simulation::new(workload, replicas, router, actions);
+        Ok(match self.lifecycle() {
+            Some(lifecycle) => simulation.with_lifecycle(lifecycle),
+            None => simulation,
+        })
     }
 
     /// So many replicas of the first kind behind a router, and no other.
@@ -203,8 +214,11 @@ impl Scenario {
         let mut fleet = self.clone();
         fleet.pools.truncate(1);
         fleet.pools.iter_mut().for_each(|pool| pool.num_replicas = num_replicas);
-        fleet.file.cluster =
-            Some(ClusterSection { replicas: Some(num_replicas), pools: None, router: router.clone() });
+        fleet.file.cluster = Some(ClusterSection {
+            replicas: Some(num_replicas),
+            router: router.clone(),
+            ..ClusterSection::default()
+        });
         fleet
     }
 

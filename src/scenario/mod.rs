@@ -13,6 +13,7 @@ mod engine_section;
 mod error;
 mod file;
 mod kv_cache_groups;
+mod lifecycle;
 mod pool;
 mod replica;
 mod run_info;
@@ -22,7 +23,7 @@ mod trace_progress;
 mod tree;
 
 pub use build::{Scenario, Source};
-pub use cluster_section::{ClusterSection, PoolSection};
+pub use cluster_section::{ClusterEventSection, ClusterSection, PoolSection};
 pub(crate) use deserialize::NodeDeserializer;
 pub use engine_section::{EngineSection, SpeculativeSection, TierSection, TransferSection};
 pub use error::{ErrorKind, ScenarioError};

@@ -9,6 +9,7 @@ use super::cluster_section::PoolSection;
 use super::deserialize::NodeDeserializer;
 use super::engine_section::EngineSection;
 use super::file::{CostSection, ScenarioFile};
+use super::lifecycle::check_lifecycle;
 use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{ConstantCost, CostModel, Profile, Roofline};
@@ -33,6 +34,8 @@ pub struct Pool {
     pub kv_cache_size: KvCacheSize,
     /// How fast the GPU is, unless the cost is constant.
     pub profile: Profile,
+    /// Hash blocks as vLLM does, although no KV event shows it.
+    pub(super) has_digests: bool,
 }
 
 impl Pool {
@@ -53,6 +56,7 @@ impl Pool {
             engine: checked.engine,
             kv_cache_size: checked.kv_cache_size,
             profile: checked.profile,
+            has_digests: false,
         })
     }
 
@@ -88,7 +92,12 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
                 .hint("leave `replicas` out, and give it in each pool"));
         }
         (None, replicas) => {
-            let num_replicas = check_count(typed, "cluster.replicas", replicas.unwrap_or(1))?;
+            let num_replicas = match &cluster.autoscaler {
+                Some(autoscaler) => {
+                    check_count(typed, "cluster.autoscaler.max_replicas", autoscaler.max_replicas)?
+                }
+                None => check_count(typed, "cluster.replicas", replicas.unwrap_or(1))?,
+            };
             vec![Pool { num_replicas, ..own.clone() }]
         }
         (Some(sections), None) => {
@@ -106,6 +115,7 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
             .wrong("cluster.pools", format!("the pools have {sum} replicas"))
             .hint(format!("give at most {MAX_REPLICAS} in all")));
     }
+    check_lifecycle(typed, cluster, sum as u32)?;
     Ok((own, pools))
 }
 

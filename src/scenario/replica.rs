@@ -39,10 +39,10 @@ impl Pool {
         Ok(Replica::new(ReplicaConfig { scheduler, cost, transfers, drafts }))
     }
 
-    /// Digests only where somebody sees them: in KV events.
+    /// Digests only where somebody sees them: in KV events, and in the block explorer.
     fn hasher(&self, hash_block_size: u32, seed: u64, index: u64) -> RequestBlockHasher {
         let lookahead = self.engine.num_hash_lookahead_tokens();
-        if !self.engine.enable_kv_cache_events {
+        if !self.engine.enable_kv_cache_events && !self.has_digests {
             return RequestBlockHasher::identity(hash_block_size, lookahead);
         }
         let algo = self.engine.prefix_caching_hash_algo;

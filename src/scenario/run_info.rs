@@ -31,7 +31,7 @@ impl Scenario {
         }
     }
 
-    /// With several replicas.
+    /// With several replicas, or one that comes and goes.
     fn fleet_info(&self) -> Option<FleetInfo> {
         let replicas: Vec<ReplicaInfo> = self
             .pools
@@ -48,6 +48,11 @@ impl Scenario {
             })
             .collect();
         let router = self.file.cluster.as_ref().map(|cluster| cluster.router.policy).unwrap_or_default();
-        (replicas.len() > 1).then(|| FleetInfo { router: router.name().to_owned(), replicas })
+        let has_lifecycle = self.file.cluster.as_ref().is_some_and(|cluster| cluster.has_lifecycle());
+        (replicas.len() > 1 || has_lifecycle).then(|| FleetInfo {
+            router: router.name().to_owned(),
+            num_first_replicas: has_lifecycle.then(|| self.num_first_replicas()),
+            replicas,
+        })
     }
 }

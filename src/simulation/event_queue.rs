@@ -15,8 +15,14 @@ pub(super) enum Event {
     Arrival,
     /// The patience of a request's client ends. After what the client waits for can have come.
     Abort { replica: u32, slot: RequestSlot, index: u64 },
+    /// The patience of a client ends whose request waits at the router.
+    GiveUp { index: u64 },
     /// Somebody acts on the servers, such as a reset of their caches.
     Action(usize),
+    /// A replica has started up.
+    Ready { replica: u32 },
+    /// The autoscaler looks at its metric.
+    Scale,
     /// The engine looks for work. Last, so that it sees all that came in at this time.
     Iterate { replica: u32 },
 }

@@ -5,6 +5,7 @@
 
 mod event_queue;
 mod kv_usage;
+mod lifecycle;
 mod observer;
 mod output_steps;
 mod replica;
@@ -20,7 +21,10 @@ mod fleet_tests;
 #[cfg(test)]
 mod tests;
 
-pub use observer::{EngineCall, Observer, RequestRecord, StepRecord, TransferRecord};
+pub use lifecycle::{
+    Autoscaler, AutoscalerConfig, LifecycleConfig, OnFailure, ReplicaState, ScalingMetric, ScalingRules,
+};
+pub use observer::{EngineCall, NO_REPLICA, Observer, RequestRecord, ServerLoss, StepRecord, TransferRecord};
 pub use output_steps::StepSpan;
 pub use replica::{DraftAcceptance, Replica, ReplicaConfig};
 pub use run::{Action, ActionKind, Simulation, SimulationError};

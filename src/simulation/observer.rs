@@ -1,7 +1,9 @@
 //! What a simulation tells of itself while it runs. Whoever reports implements [`Observer`]; the
 //! simulation keeps nothing of it.
 
+use super::lifecycle::ReplicaState;
 use super::output_steps::StepSpan;
+use crate::cost::StepTime;
 use crate::engine::connector::Direction;
 use crate::engine::kv_cache::{BlockEviction, JournalEntry};
 use crate::engine::kv_events::KvCacheEvent;
@@ -12,11 +14,14 @@ use crate::engine::scheduler::{
 use crate::engine::{FinishReason, RequestSlot};
 use crate::units::SimTime;
 
+/// [`RequestRecord::replica`] of a request that reached none.
+pub const NO_REPLICA: u32 = u32::MAX;
+
 /// A request that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRecord {
     pub index: u64,
-    /// Which replica served it.
+    /// Which replica served it, or [`NO_REPLICA`].
     pub replica: u32,
     pub tenant: u32,
     pub session: Option<u64>,
@@ -66,6 +71,8 @@ pub struct StepRecord {
     pub finished_at: SimTime,
     pub gpu_ns: u64,
     pub host_ns: u64,
+    /// What these two consist of.
+    pub time: StepTime,
     pub num_prefill_tokens: u32,
     pub num_decode_tokens: u32,
     pub num_scheduled_requests: u32,
@@ -119,6 +126,16 @@ pub struct TransferRecord {
     pub bytes: u64,
 }
 
+/// A replica failed, with the requests that it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLoss {
+    pub replica: u32,
+    pub at: SimTime,
+    pub num_requests: u64,
+    /// Sampled for these requests, in vain.
+    pub num_output_tokens: u64,
+}
+
 /// Follows a simulation. Times never decrease from one call to the next. Replicas are counted from 0.
 pub trait Observer {
     fn on_step(&mut self, step: &StepRecord);
@@ -152,6 +169,10 @@ pub trait Observer {
     ) {
     }
     fn on_transfer(&mut self, _replica: u32, _transfer: &TransferRecord) {}
+    /// A replica comes or goes.
+    fn on_replica_state(&mut self, _replica: u32, _at: SimTime, _state: ReplicaState) {}
+    /// After its state has been told.
+    fn on_failure(&mut self, _loss: &ServerLoss) {}
     /// A reset of the prefix cache was asked for, and `done` or refused.
     fn on_reset(&mut self, _replica: u32, _at: SimTime, _done: bool, _num_preempted: u32) {}
 }

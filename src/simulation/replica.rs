@@ -15,7 +15,7 @@ use super::observer::{EngineCall, Observer, RequestRecord, StepRecord};
 use super::output_steps::OutputSteps;
 use super::transfers::Transfers;
 use crate::cost::{CostModel, StepShape};
-use crate::engine::connector::{TierKind, TierStats};
+use crate::engine::connector::{KvConnector, TierKind, TierStats};
 use crate::engine::hash::BlockHash;
 use crate::engine::kv_cache::JournalEntry;
 use crate::engine::scheduler::{
@@ -95,6 +95,15 @@ pub(super) enum Next {
     Stuck,
 }
 
+/// What a server took with it when it went away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LostRequests {
+    /// In order.
+    pub indices: Vec<u64>,
+    /// That they had got.
+    pub num_output_tokens: u64,
+}
+
 pub struct Replica {
     /// Which one of the simulation's it is.
     index: u32,
@@ -119,6 +128,7 @@ pub struct Replica {
     outputs: EngineCoreOutputs,
     /// Of the call at hand, if the engine is followed.
     journal: Vec<JournalEntry>,
+    is_followed: bool,
 }
 
 impl Replica {
@@ -142,6 +152,7 @@ impl Replica {
             shape: StepShape::default(),
             outputs: EngineCoreOutputs::default(),
             journal: Vec::new(),
+            is_followed: false,
         }
     }
 
@@ -165,6 +176,7 @@ impl Replica {
     }
 
     pub(super) fn follow_engine(&mut self) {
+        self.is_followed = true;
         self.scheduler.take_no_shortcuts();
         self.scheduler.keep_finished_hashes();
         self.scheduler.kv_cache_manager_mut().block_pool_mut().follow();
@@ -177,6 +189,7 @@ impl Replica {
 
     pub(super) fn add_request(
         &mut self,
+        now: SimTime,
         arrival: Arrival,
         observer: &mut dyn Observer,
     ) -> Result<RequestSlot, RequestError> {
@@ -189,7 +202,7 @@ impl Replica {
             max_tokens: output.len(),
             known_output: Some(output),
             priority: i64::from(priority),
-            arrival_time: at.as_ns(),
+            arrival_time: now.as_ns(),
             extras: (extras != PromptExtras::default()).then(|| Box::new(extras)),
             skip_reading_prefix_cache: request.skip_reading_prefix_cache,
             ..NewRequest::default()
@@ -223,7 +236,7 @@ impl Replica {
             rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
         });
         let call = EngineCall::AddRequest { slot, id: index };
-        tell(self.index, &mut self.scheduler, &mut self.journal, at, call, observer);
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
         Ok(slot)
     }
 
@@ -247,11 +260,7 @@ impl Replica {
             return false;
         }
         let Some(request) = self.scheduler.request(slot, index) else { return false };
-        let was_admitted = request.status != RequestStatus::Waiting || request.num_computed_tokens > 0;
-        if let Some(stats) = request.prefill_stats.filter(|_| was_admitted) {
-            live.num_local_cached_tokens = stats.num_local_cached_tokens;
-            live.num_external_cached_tokens = stats.num_external_cached_tokens;
-        }
+        let was_admitted = live.note_admission(request);
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         let mut finished = Vec::with_capacity(1);
         self.scheduler.finish_requests(&[index], RequestStatus::FinishedAborted, &mut finished);
@@ -265,6 +274,66 @@ impl Replica {
             observer.on_request(&record);
         }
         true
+    }
+
+    /// The server goes away with all that it has: requests, steps in flight, the cache. What starts in
+    /// its place is empty. With `reports` its requests are told of as failed.
+    pub(super) fn shut_down(
+        &mut self,
+        now: SimTime,
+        reports: bool,
+        observer: &mut dyn Observer,
+    ) -> LostRequests {
+        let mut lost = LostRequests::default();
+        let mut was_admitted = FxHashSet::default();
+        for live in self.live.iter_mut().flatten() {
+            let index = live.spec.index;
+            lost.indices.push(index);
+            let request = self.scheduler.request_by_id(index);
+            if request.is_some_and(|request| live.note_admission(request)) {
+                was_admitted.insert(index);
+            }
+        }
+        lost.indices.sort_unstable();
+        self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
+        let mut finished = Vec::with_capacity(lost.indices.len());
+        self.scheduler.finish_requests(&lost.indices, RequestStatus::FinishedError, &mut finished);
+        let call = EngineCall::Abort { finished: &finished };
+        tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
+        for finished in &finished {
+            lost.num_output_tokens += u64::from(finished.num_output_tokens());
+            let Some(live) = self.live[finished.slot.index()].take().filter(|_| reports) else { continue };
+            let was_admitted = was_admitted.contains(&finished.id);
+            observer.on_request(&request_record(self.index, &live, finished, was_admitted, now));
+        }
+        self.live.clear();
+        self.spare.extend(self.queue.drain(..));
+        self.gpu_free_at = now;
+        if let Some(transfers) = &mut self.transfers {
+            transfers.restart();
+        }
+        let transfers = self.transfers.as_ref();
+        let connector =
+            transfers.map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
+        self.scheduler.restart(connector);
+        if self.is_followed {
+            self.scheduler.kv_cache_manager_mut().block_pool_mut().follow();
+        }
+        self.note_kv_usage(now);
+        // It computes nothing, and says that nobody runs or waits here any more.
+        let mut record = StepRecord {
+            replica: self.index,
+            index: self.num_steps,
+            scheduled_at: now,
+            started_at: now,
+            finished_at: now,
+            num_free_blocks: self.scheduler.kv_cache_manager().block_pool().get_num_free_blocks(),
+            ..StepRecord::default()
+        };
+        (record.used_block_ns, record.peak_used_blocks) = self.kv_usage.take();
+        self.num_steps += 1;
+        observer.on_step(&record);
+        lost
     }
 
     /// Whether a prompt before began with the same `num_tokens`; this one is known from now on.
@@ -344,10 +413,11 @@ impl Replica {
         self.num_steps += 1;
         self.execute(now, &mut batch);
         let time = self.cost.step_time(&self.shape);
-        batch.record.gpu_ns = time.gpu_ns;
+        batch.record.gpu_ns = time.gpu_ns();
+        batch.record.time = time;
         batch.record.host_ns = time.host_ns;
         batch.record.started_at = (now + SimTime(time.host_ns)).max(self.gpu_free_at);
-        batch.done_at = batch.record.started_at + SimTime(time.gpu_ns);
+        batch.done_at = batch.record.started_at + SimTime(batch.record.gpu_ns);
         self.gpu_free_at = batch.done_at;
         let call = EngineCall::Schedule { record: &batch.record, output: &batch.output };
         tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
@@ -492,6 +562,16 @@ impl Replica {
 }
 
 impl Live {
+    /// Whether the request has been admitted, and if so what its lookup found.
+    fn note_admission(&mut self, request: &Request) -> bool {
+        let was_admitted = request.status != RequestStatus::Waiting || request.num_computed_tokens > 0;
+        if let Some(stats) = request.prefill_stats.filter(|_| was_admitted) {
+            self.num_local_cached_tokens = stats.num_local_cached_tokens;
+            self.num_external_cached_tokens = stats.num_external_cached_tokens;
+        }
+        was_admitted
+    }
+
     /// Samples a token, and the drafts that are accepted with it.
     fn sample(
         &mut self,

@@ -5,6 +5,7 @@ use std::fmt;
 use thiserror::Error;
 
 use super::event_queue::{Event, EventQueue};
+use super::lifecycle::Lifecycle;
 use super::observer::Observer;
 use super::replica::Replica;
 use super::router::{ReplicaView, Router};
@@ -12,7 +13,7 @@ use super::serving::Serving;
 use crate::engine::connector::{TierKind, TierStats};
 use crate::engine::scheduler::RequestError;
 use crate::units::SimTime;
-use crate::workload::{Workload, WorkloadError, WorkloadNotes};
+use crate::workload::{Arrival, Workload, WorkloadError, WorkloadNotes};
 
 /// Why a simulation cannot go on.
 #[derive(Debug, Error)]
@@ -33,6 +34,12 @@ pub enum SimulationError {
          than the pool has; raise num_gpu_blocks or lower max_model_len"
     )]
     Deadlock { at: SimTime, num_waiting: usize, index: u64 },
+    /// Requests wait at the router for a replica that never comes.
+    #[error(
+        "at {at} {num_waiting} requests wait at the router, and no replica will be ready again; restart one, \
+         or let an autoscaler replace those that fail"
+    )]
+    NobodyReady { at: SimTime, num_waiting: usize },
 }
 
 impl SimulationError {
@@ -47,11 +54,17 @@ impl SimulationError {
     }
 }
 
-/// What somebody does to all servers at a given time.
+/// What somebody does to the servers, or what happens to them, at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActionKind {
-    /// `reset_external` also empties the tiers behind the GPU's cache.
+    /// Of all. `reset_external` also empties the tiers behind the GPU's cache.
     ResetPrefixCache { reset_running_requests: bool, reset_external: bool },
+    /// A replica is gone, with its requests and its cache.
+    Fail { replica: usize },
+    /// It begins anew and is ready after so long; if it is there, it fails first.
+    Restart { replica: usize, start_up: SimTime },
+    /// It takes no more requests, and goes when those that it has are done.
+    Drain { replica: usize },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +74,15 @@ pub struct Action {
 }
 
 pub struct Simulation {
-    workload: Box<dyn Workload>,
-    router: Box<dyn Router>,
-    replicas: Vec<Serving>,
+    pub(super) workload: Box<dyn Workload>,
+    pub(super) router: Box<dyn Router>,
+    pub(super) replicas: Vec<Serving>,
     /// What the router sees of each replica.
-    views: Vec<ReplicaView>,
-    actions: Vec<Action>,
-    events: EventQueue,
-    now: SimTime,
+    pub(super) views: Vec<ReplicaView>,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) actions: Vec<Action>,
+    pub(super) events: EventQueue,
+    pub(super) now: SimTime,
     ended: Vec<u64>,
 }
 
@@ -92,12 +106,23 @@ impl Simulation {
             ..ReplicaView::default()
         };
         let views = replicas.iter().map(view).collect();
+        let lifecycle = Lifecycle::new(replicas.len());
         let serving = |(index, mut replica): (usize, Replica)| {
             replica.set_index(index as u32);
             Serving::new(replica)
         };
         let replicas = replicas.into_iter().enumerate().map(serving).collect();
-        Self { workload, router, replicas, views, actions, events, now: SimTime::ZERO, ended: Vec::new() }
+        Self {
+            workload,
+            router,
+            replicas,
+            views,
+            lifecycle,
+            actions,
+            events,
+            now: SimTime::ZERO,
+            ended: Vec::new(),
+        }
     }
 
     /// The time of the last event.
@@ -182,6 +207,10 @@ impl Simulation {
 
     fn step_before(&mut self, end: SimTime, observer: &mut dyn Observer) -> Result<bool, SimulationError> {
         let Some((at, event)) = self.next_event()? else {
+            let num_waiting = self.lifecycle.at_router.len();
+            if num_waiting > 0 {
+                return Err(SimulationError::NobodyReady { at: self.now, num_waiting });
+            }
             let stuck = self.replicas.iter().find(|serving| serving.is_stuck);
             return stuck.map_or(Ok(false), |serving| Err(self.deadlock(&serving.replica)));
         };
@@ -195,16 +224,24 @@ impl Simulation {
         }
         match event {
             Event::Arrival => self.arrive(observer)?,
-            Event::Update { replica } => self.update(replica as usize, observer),
+            Event::Update { replica } => {
+                if self.replicas[replica as usize].takes_update(at) {
+                    self.update(replica as usize, observer);
+                }
+            }
             Event::Abort { replica, slot, index } => {
                 let at_replica = replica as usize;
                 if self.replicas[at_replica].replica.abort(at, slot, index, observer) {
                     self.left(at_replica, index);
                     self.workload.aborted(index, at);
                     self.wake(at_replica);
+                    self.switch_off_if_drained(at_replica, observer);
                 }
             }
-            Event::Action(index) => self.act(index, observer),
+            Event::GiveUp { index } => self.give_up(index, observer),
+            Event::Action(index) => self.act(index, observer)?,
+            Event::Ready { replica } => self.ready(replica as usize, observer)?,
+            Event::Scale => self.scale(observer)?,
             Event::Iterate { replica } => {
                 if self.replicas[replica as usize].iterate(at, &mut self.events, observer) {
                     self.look(replica as usize);
@@ -224,6 +261,7 @@ impl Simulation {
         self.ended = ended;
         self.replicas[at].plan(next, &mut self.events);
         self.look(at);
+        self.switch_off_if_drained(at, observer);
     }
 
     /// Brings the router's view of a replica up to date.
@@ -235,6 +273,7 @@ impl Simulation {
     fn left(&mut self, at: usize, index: u64) {
         self.views[at].num_in_flight -= 1;
         self.router.ended(index, at);
+        self.lifecycle.ended(index);
     }
 
     /// Wakes a replica if it waits.
@@ -245,23 +284,37 @@ impl Simulation {
 
     fn arrive(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {
         let Some(arrival) = self.workload.next()? else { return Ok(()) };
+        self.send(arrival, observer)
+    }
+
+    /// Sends a request to the replica that the router chooses.
+    pub(super) fn send(
+        &mut self,
+        arrival: Arrival,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
+        if !self.has_ready_replica() {
+            self.wait_at_router(arrival);
+            return Ok(());
+        }
+        self.lifecycle.sent(&arrival);
         let at = self.router.choose(&arrival.request, &self.views);
         self.router.sent(&arrival.request, at);
         self.views[at].num_in_flight += 1;
         let index = arrival.request.index;
         let trace_line = arrival.request.trace_line;
-        let patience = arrival.request.patience;
-        let added = self.replicas[at].replica.add_request(arrival, observer);
+        let gives_up_at = arrival.request.patience.map(|patience| arrival.at + patience.lasts);
+        let added = self.replicas[at].replica.add_request(self.now, arrival, observer);
         let slot = added.map_err(|source| SimulationError::Request { index, trace_line, source })?;
-        if let Some(patience) = patience {
+        if let Some(gives_up_at) = gives_up_at {
             let event = Event::Abort { replica: at as u32, slot, index };
-            self.events.push(self.now + patience.lasts, event);
+            self.events.push(gives_up_at.max(self.now), event);
         }
         self.wake(at);
         Ok(())
     }
 
-    fn act(&mut self, index: usize, observer: &mut dyn Observer) {
+    fn act(&mut self, index: usize, observer: &mut dyn Observer) -> Result<(), SimulationError> {
         match self.actions[index].kind {
             ActionKind::ResetPrefixCache { reset_running_requests, reset_external } => {
                 for at in 0..self.replicas.len() {
@@ -274,7 +327,11 @@ impl Simulation {
                     self.wake(at);
                 }
             }
+            ActionKind::Fail { replica } => self.fail(replica, observer)?,
+            ActionKind::Restart { replica, start_up } => self.restart(replica, start_up, observer)?,
+            ActionKind::Drain { replica } => self.drain(replica, observer),
         }
+        Ok(())
     }
 
     fn deadlock(&self, replica: &Replica) -> SimulationError {

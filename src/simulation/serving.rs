@@ -2,7 +2,7 @@
 
 use super::event_queue::{Event, EventQueue};
 use super::observer::Observer;
-use super::replica::{Next, Replica};
+use super::replica::{LostRequests, Next, Replica};
 use super::router::ReplicaView;
 use crate::units::SimTime;
 
@@ -11,6 +11,8 @@ pub(super) struct Serving {
     /// When the loop goes on; `None` while a step is being executed, or nothing is to do. An
     /// [`Event::Iterate`] of another time has been overtaken.
     iterate_at: Option<SimTime>,
+    /// When the step that is being executed is done, likewise.
+    update_at: Option<SimTime>,
     /// The loop waits and may be woken.
     is_idle: bool,
     /// Requests wait, and time alone changes nothing.
@@ -19,7 +21,7 @@ pub(super) struct Serving {
 
 impl Serving {
     pub fn new(replica: Replica) -> Self {
-        Self { replica, iterate_at: None, is_idle: true, is_stuck: false }
+        Self { replica, iterate_at: None, update_at: None, is_idle: true, is_stuck: false }
     }
 
     /// What a router can know of the replica now.
@@ -42,11 +44,26 @@ impl Serving {
         true
     }
 
+    /// Whether the output that is there `now` is of a step of this server, and not of one that is gone.
+    pub fn takes_update(&mut self, now: SimTime) -> bool {
+        self.update_at.take_if(|at| *at == now).is_some()
+    }
+
+    /// See [`Replica::shut_down`].
+    pub fn shut_down(&mut self, now: SimTime, reports: bool, observer: &mut dyn Observer) -> LostRequests {
+        (self.iterate_at, self.update_at) = (None, None);
+        (self.is_idle, self.is_stuck) = (true, false);
+        self.replica.shut_down(now, reports, observer)
+    }
+
     pub fn plan(&mut self, next: Next, events: &mut EventQueue) {
         self.is_stuck = next == Next::Stuck;
         match next {
             Next::Iterate(at) => self.iterate_at(at, events),
-            Next::Update(at) => events.push(at, Event::Update { replica: self.replica.index() }),
+            Next::Update(at) => {
+                self.update_at = Some(at);
+                events.push(at, Event::Update { replica: self.replica.index() });
+            }
             Next::Waiting(at) => {
                 self.is_idle = true;
                 self.iterate_at(at, events);

@@ -78,6 +78,9 @@ pub(super) struct Seen {
     num_pauses: usize,
     evictions: usize,
     resets: Vec<(u64, bool, u32)>,
+    /// Of which replica, at what time.
+    pub states: Vec<(u64, u32, ReplicaState)>,
+    pub losses: Vec<ServerLoss>,
 }
 
 impl Seen {
@@ -115,6 +118,12 @@ impl Observer for Seen {
         self.evictions += evictions.iter().map(|run| run.num_blocks as usize).sum::<usize>();
     }
     fn on_reuse_gaps(&mut self, _replica: u32, _gaps_ns: &[u64]) {}
+    fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
+        self.states.push((at.as_ns(), replica, state));
+    }
+    fn on_failure(&mut self, loss: &ServerLoss) {
+        self.losses.push(*loss);
+    }
     fn on_reset(&mut self, _replica: u32, at: SimTime, done: bool, num_preempted: u32) {
         self.resets.push((at.as_ns(), done, num_preempted));
     }

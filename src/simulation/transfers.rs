@@ -81,6 +81,14 @@ impl Transfers {
         }
     }
 
+    /// The server has gone, and its copies with it.
+    pub(super) fn restart(&mut self) {
+        self.connector.restart();
+        self.running.clear();
+        self.by_number.clear();
+        self.free_at.fill((SimTime::ZERO, SimTime::ZERO));
+    }
+
     /// The copies that have begun since the last call.
     pub(super) fn take_begun(&mut self) -> impl Iterator<Item = TransferRecord> + '_ {
         self.begun.drain(..)

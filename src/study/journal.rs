@@ -103,7 +103,7 @@ impl<S: Journalled> Journal<S> {
         }
         if !path.exists() {
             // Appears whole or not at all.
-            write_whole(&path, &json_line(header))?;
+            write_whole(&path, json_line(header).as_bytes())?;
         }
         let file =
             OpenOptions::new().read(true).write(true).open(&path).map_err(JournalError::write(&path))?;
@@ -175,12 +175,12 @@ pub(in crate::study) fn read<S: Journalled>(path: &Path) -> Result<Whole<S>, Jou
 }
 
 /// Writes a file that appears whole or not at all.
-pub(in crate::study) fn write_whole(path: &Path, text: &str) -> Result<(), JournalError> {
+pub(in crate::study) fn write_whole(path: &Path, content: &[u8]) -> Result<(), JournalError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let partial = path.with_file_name(format!(".{name}.partial"));
     let write = || {
         let mut file = File::create(&partial)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&partial, path)?;
         // The name itself; folders cannot be synced everywhere.

@@ -2,7 +2,6 @@
 //! cache, and what two runs or points differ in.
 
 pub mod compare;
-pub mod format;
 pub mod hit_rate_curve;
 mod journal;
 pub mod plan;

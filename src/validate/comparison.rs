@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Metric;
 use super::bench_run::BenchRun;
 use super::simulate::{Prediction, Profiles, Server};
-use crate::cost::StepBreakdown;
+use crate::cost::StepTime;
 
 /// A figure on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -33,7 +33,7 @@ pub struct Outcome {
     /// Every figure that both sides have.
     pub comparisons: BTreeMap<Metric, Comparison>,
     /// A step in the middle of the load, by operation.
-    pub decode_step: StepBreakdown,
+    pub decode_step: StepTime,
     /// All figures of the simulation.
     pub predicted: BTreeMap<Metric, f64>,
 }

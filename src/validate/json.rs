@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::summary::Group;
 use super::{BenchError, Comparison, Metric, Outcome};
-use crate::cost::StepBreakdown;
+use crate::cost::StepTime;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -29,7 +29,7 @@ struct Run<'a> {
     /// Everything the simulation says, also what was not measured.
     predicted: &'a BTreeMap<Metric, f64>,
     /// A step in the middle of the load, all users decoding.
-    decode_step: StepBreakdown,
+    decode_step: StepTime,
 }
 
 #[derive(Serialize)]

@@ -1,16 +1,15 @@
-//! The comparison as one page without scripts: plots, the summary, every run.
+//! The comparison as one page: plots, the summary, every run.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
 use std::path::Path;
+
+use maud::html;
 
 use super::plots::scatter;
 use super::summary::{Group, Spread};
 use super::{BenchError, Metric, Outcome};
-
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#333;max-width:76em;margin:2em auto;padding:0 1em}\
-table{border-collapse:collapse;margin:1em 0;font-size:13px}th,td{padding:.2em .7em;border-bottom:1px solid #e1e1e1;\
-text-align:right;white-space:nowrap}th{background:#f6f6f6;position:sticky;top:0}td.t,th.t{text-align:left}\
-figure{display:inline-block;margin:0 1em 1em 0}svg{max-width:100%;height:auto}summary{cursor:pointer}";
+use crate::chart::{Plot, Table, sheet};
+use crate::page::{Page, Section, count, figures, sortable, table};
 
 /// The columns of the summary.
 const SUMMARY: [Metric; 6] = [
@@ -25,137 +24,107 @@ const SUMMARY: [Metric; 6] = [
 /// Writes `index.html` and the plots beside it.
 ///
 /// # Errors
-/// A file that cannot be written, or a plot that cannot be drawn.
+/// A file that cannot be written.
 pub fn write_page(folder: &Path, outcomes: &[Outcome], groups: &[Group]) -> Result<(), BenchError> {
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Predicted against measured</title>\n\
-         <style>{STYLE}</style>\n<h1>Predicted against measured</h1>\n"
-    );
+    let mut plots: Vec<Plot> = Vec::new();
     for (metric, name, title) in [
         (Metric::TpotMeanMs, "tpot.svg", "Mean time per output token"),
         (Metric::TtftMeanMs, "ttft.svg", "Mean time to first token"),
     ] {
-        let Some(svg) = scatter(outcomes, metric, title) else { continue };
-        let path = folder.join(name);
-        let svg = svg.map_err(|problem| BenchError::File {
-            path: path.clone(),
-            problem,
-            hint: "report this as a bug".to_owned(),
-        })?;
-        write(&path, &svg)?;
-        text(&mut page, format_args!("<figure>{svg}</figure>\n"));
+        let Some(plot) = scatter(outcomes, metric, title) else { continue };
+        write(&folder.join(name), &sheet(title, &[vec![plot.clone()]]))?;
+        plots.push(plot);
     }
-    text(&mut page, format_args!("<p>Grey lines: 20 % to either side. A point is a run.</p>\n"));
-    summary_table(&mut page, groups);
-    run_table(&mut page, outcomes);
-    left_out_table(&mut page, outcomes);
-    page.push_str("</html>\n");
-    write(&folder.join("index.html"), &page)
+    let summary = html! {
+        p {
+            "Errors in per cent of what was measured: median and 90th percentile of the absolute error, median of \
+            the signed error."
+        }
+        (sortable(&summary_table(groups)))
+    };
+    let runs = html! { details { summary { "Every figure of every run" } (table(&run_table(outcomes))) } };
+    let mut sections = vec![
+        Section::new("plots", "Runs", figures(&plots)),
+        Section::new("summary", "Summary", summary),
+        Section::new("runs", "Run by run", runs),
+    ];
+    let left_out = left_out_table(outcomes);
+    if !left_out.rows.is_empty() {
+        sections.push(Section::new("left-out", "Loads not simulated", table(&left_out)));
+    }
+    let page = Page {
+        kind: "validation",
+        title: "Predicted against measured".to_owned(),
+        about: html! { p { "A point is a run, a colour is a GPU." } },
+        notice: None,
+        headlines: Vec::new(),
+        sections,
+    };
+    write(&folder.join("index.html"), &page.html())
 }
 
 fn write(path: &Path, content: &str) -> Result<(), BenchError> {
     std::fs::write(path, content).map_err(|source| BenchError::Write { path: path.to_owned(), source })
 }
 
-fn text(page: &mut String, arguments: std::fmt::Arguments<'_>) {
-    // Writing to a string cannot fail.
-    let _ = page.write_fmt(arguments);
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-fn summary_table(page: &mut String, groups: &[Group]) {
-    page.push_str(
-        "<h2>Summary</h2>\n<p>Errors in per cent of what was measured: median and 90th percentile of the absolute \
-         error, median of the signed error.</p>\n<table><tr><th class=t>source<th class=t>GPU<th class=t>model<th>runs",
-    );
-    for metric in SUMMARY {
-        text(page, format_args!("<th>{}", metric.name()));
-    }
-    page.push('\n');
+fn summary_table(groups: &[Group]) -> Table {
+    let mut head = ["source", "GPU", "model", "runs"].map(str::to_owned).to_vec();
+    head.extend(SUMMARY.map(|metric| metric.name().to_owned()));
+    let mut table = Table { head, rows: Vec::new(), text_columns: 3 };
     for group in groups {
-        text(
-            page,
-            format_args!(
-                "<tr><td class=t>{}<td class=t>{}<td class=t>{}<td>{}",
-                escaped(&group.source),
-                escaped(&group.gpu),
-                escaped(&group.model),
-                group.num_runs
-            ),
-        );
-        for metric in SUMMARY {
-            match group.errors.get(&metric) {
-                Some(Spread { median_percent, p90_percent, bias_percent, .. }) => text(
-                    page,
-                    format_args!("<td>{median_percent:.1} / {p90_percent:.1} ({bias_percent:+.1})"),
-                ),
-                None => page.push_str("<td>"),
+        let begin =
+            [group.source.clone(), group.gpu.clone(), group.model.clone(), count(group.num_runs as u64)];
+        let errors = SUMMARY.map(|metric| match group.errors.get(&metric) {
+            Some(Spread { median_percent, p90_percent, bias_percent, .. }) => {
+                format!("{median_percent:.1} / {p90_percent:.1} ({bias_percent:+.1})")
             }
-        }
-        page.push('\n');
+            None => String::new(),
+        });
+        table.push(begin.into_iter().chain(errors));
     }
-    page.push_str("</table>\n");
+    table
 }
 
-fn run_table(page: &mut String, outcomes: &[Outcome]) {
-    page.push_str(
-        "<h2>Run by run</h2>\n<details><summary>Every figure of every run</summary>\n<table><tr><th class=t>run\
-         <th class=t>GPU<th>TP<th class=t>vLLM<th class=t>figure<th>measured<th>predicted<th>error, %\n",
-    );
+fn run_table(outcomes: &[Outcome]) -> Table {
+    let mut table =
+        Table::new(5, &["run", "GPU", "TP", "vLLM", "figure", "measured", "predicted", "error, %"]);
     for outcome in outcomes {
         let settings = &outcome.run.settings;
         for (metric, comparison) in &outcome.comparisons {
-            text(
-                page,
-                format_args!(
-                    "<tr><td class=t>{}<td class=t>{}<td>{}<td class=t>{}<td class=t>{}<td>{}<td>{}<td>{:+.1}\n",
-                    escaped(&outcome.run.id),
-                    escaped(&settings.gpu),
-                    settings.tensor_parallel_size,
-                    escaped(&settings.engine_version),
-                    metric.name(),
-                    Figure(comparison.measured),
-                    Figure(comparison.predicted),
-                    100.0 * comparison.error()
-                ),
-            );
+            table.push([
+                outcome.run.id.clone(),
+                settings.gpu.clone(),
+                settings.tensor_parallel_size.to_string(),
+                settings.engine_version.clone(),
+                metric.name().to_owned(),
+                figure(comparison.measured),
+                figure(comparison.predicted),
+                format!("{:+.1}", 100.0 * comparison.error()),
+            ]);
         }
     }
-    page.push_str("</table></details>\n");
+    table
 }
 
-/// A number with as many digits behind the point as are worth reading.
-struct Figure(f64);
-
-impl std::fmt::Display for Figure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            value if value >= 1e3 => write!(f, "{value:.0}"),
-            value if value >= 10.0 => write!(f, "{value:.1}"),
-            value => write!(f, "{value:.3}"),
-        }
+/// With as many digits behind the point as are worth reading.
+fn figure(value: f64) -> String {
+    match value {
+        value if value >= 1e3 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.3}"),
     }
 }
 
-fn left_out_table(page: &mut String, outcomes: &[Outcome]) {
-    let mut reasons: std::collections::BTreeMap<(&str, &str), usize> = std::collections::BTreeMap::new();
+fn left_out_table(outcomes: &[Outcome]) -> Table {
+    let mut reasons: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for outcome in outcomes {
         if let Some(reason) = &outcome.left_out {
             *reasons.entry((&outcome.run.source, reason)).or_default() += 1;
         }
     }
-    if reasons.is_empty() {
-        return;
+    let mut table = Table::new(2, &["source", "reason", "runs"]);
+    for ((source, reason), runs) in reasons {
+        table.push([source.to_owned(), reason.to_owned(), count(runs)]);
     }
-    page.push_str("<h2>Loads not simulated</h2>\n<table><tr><th class=t>source<th class=t>reason<th>runs\n");
-    for ((source, reason), count) in reasons {
-        text(
-            page,
-            format_args!("<tr><td class=t>{}<td class=t>{}<td>{count}\n", escaped(source), escaped(reason)),
-        );
-    }
-    page.push_str("</table>\n");
+    table
 }

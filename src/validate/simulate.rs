@@ -11,7 +11,7 @@ use super::recorded::Recorded;
 use super::requests_csv::latency_metrics;
 use super::{BenchError, Metric};
 use crate::catalog::{Gpu, MemoryConfig, Model, size_kv_cache};
-use crate::cost::{Format, Profile, StepBreakdown, StepShape};
+use crate::cost::{Format, Profile, StepShape, StepTime};
 use crate::engine::kv_cache::BlockEviction;
 use crate::scenario::{Pool, Scenario, Source};
 use crate::simulation::{Observer, RequestRecord, StepRecord};
@@ -48,7 +48,7 @@ impl Profiles {
 pub(super) struct Prediction {
     pub metrics: BTreeMap<Metric, f64>,
     /// A step in the middle of the load: every user decodes half-way through an answer.
-    pub decode_step: StepBreakdown,
+    pub decode_step: StepTime,
 }
 
 /// A server that can be simulated with one profile after another.
@@ -109,7 +109,7 @@ impl Server {
             served.moe.insert(Format::Mxfp4, fit.clone());
         }
         let cost = |pool: &Pool| pool.cost_with(served.clone());
-        let decode_step = cost(&self.scenario.pools[0]).breakdown(&decode_shape(load));
+        let decode_step = cost(&self.scenario.pools[0]).step_time(&decode_shape(load));
         let mut simulation = self.scenario.build_with(workload, &cost).map_err(|error| error.to_string())?;
         let mut figures = Figures::new(&frontend_ns);
         simulation.run(&mut figures).map_err(|error| error.to_string())?;

@@ -63,9 +63,9 @@ pub(super) fn show(arguments: &ShowArguments, console: &Console) -> Result<Finis
         .par_iter()
         .map(|evaluated| {
             let name = format!("{}.svg", evaluated.operation.replace(' ', "_"));
-            scatter_plot(evaluated).map(|svg| (name, svg))
+            (name, scatter_plot(evaluated))
         })
-        .collect::<Result<_, _>>()?;
+        .collect();
     std::fs::create_dir_all(&folder).map_err(cannot_write(&folder))?;
     for (name, svg) in &plots {
         let path = folder.join(name);

@@ -151,6 +151,14 @@ impl TieredConnector {
         self.0.borrow_mut().complete(transfer)
     }
 
+    /// The server has gone, with its requests and all that its tiers held.
+    pub fn restart(&self) {
+        let store = &mut *self.0.borrow_mut();
+        store.drop_blocks();
+        store.requests.clear();
+        store.planned.clear();
+    }
+
     /// Stats of each tier since the start.
     pub fn stats(&self) -> Vec<(TierKind, TierStats)> {
         let store = self.0.borrow();
@@ -162,6 +170,12 @@ impl TieredConnector {
 }
 
 impl Store {
+    /// Empties the tiers; what is on its way to them leaves nothing behind.
+    fn drop_blocks(&mut self) {
+        self.tiers.iter_mut().for_each(Tier::clear);
+        self.generation += 1;
+    }
+
     fn tier_with(&self, key: TierKey) -> Option<usize> {
         self.tiers.iter().position(|tier| tier.contains(key))
     }
@@ -313,9 +327,7 @@ impl KvConnector for TieredConnector {
     }
 
     fn reset_cache(&mut self) -> bool {
-        let store = &mut *self.0.borrow_mut();
-        store.tiers.iter_mut().for_each(Tier::clear);
-        store.generation += 1;
+        self.0.borrow_mut().drop_blocks();
         true
     }
 }

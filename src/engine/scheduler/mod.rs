@@ -123,6 +123,15 @@ impl Scheduler {
         connector: Option<Box<dyn KvConnector>>,
     ) -> Result<Self, EngineConfigError> {
         config.validate()?;
+        Ok(Self::build(config, hasher, connector))
+    }
+
+    /// Of a configuration that is valid.
+    fn build(
+        config: EngineConfig,
+        hasher: Option<RequestBlockHasher>,
+        connector: Option<Box<dyn KvConnector>>,
+    ) -> Self {
         let (scheduler_block_size, hash_block_size) = config.resolve_kv_cache_block_sizes();
         let kv_cache_manager = KvCacheManager::new(&config);
         let num_spec_tokens = config.num_speculative_tokens();
@@ -134,7 +143,7 @@ impl Scheduler {
             .filter(|&(group, _)| !kv_cache_manager.is_mamba_group(group))
             .map(|(_, block_size)| num_step_tokens.div_ceil(block_size))
             .sum();
-        Ok(Self {
+        Self {
             scheduler_block_size,
             hash_block_size,
             has_mamba_layers: config.kv_cache_groups.iter().any(|spec| spec.is_mamba()),
@@ -167,7 +176,17 @@ impl Scheduler {
             calls_until_check: 0,
             connector,
             config,
-        })
+        }
+    }
+
+    /// The process ends and another begins: no request is there, and the cache is empty.
+    pub fn restart(&mut self, connector: Option<Box<dyn KvConnector>>) {
+        *self = Self {
+            keep_finished_hashes: self.keep_finished_hashes,
+            takes_shortcuts: self.takes_shortcuts,
+            steady_block_size: self.steady_block_size,
+            ..Self::build(self.config.clone(), self.hasher.take(), connector)
+        };
     }
 
     /// Lets [`FinishedRequest::block_hashes`] be filled.

@@ -4,7 +4,7 @@ use maud::html;
 
 use super::RunView;
 use super::time_axis::TimeAxis;
-use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table};
+use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table, tick};
 use crate::page::{Section, count, figures, table};
 use crate::report::summary::{HitRate, NamedHitRate};
 use crate::report::timeseries::{Bin, Timeseries};
@@ -18,6 +18,9 @@ pub(super) fn section(view: &RunView<'_>) -> Section {
     if cache.by_tenant.len() > 1 {
         plots.push(by_tenant(&cache.by_tenant));
     }
+    if cache.by_depth.len() > 1 {
+        plots.push(by_depth(&cache.by_depth));
+    }
     let body = html! {
         (figures(&plots))
         (table(&rates(view)))
@@ -30,7 +33,7 @@ fn per_cent(hits: u64, queries: u64) -> Option<f64> {
 }
 
 /// Share of looked-up tokens that were found.
-fn over_time(view: &RunView<'_>) -> Plot {
+pub(super) fn over_time(view: &RunView<'_>) -> Plot {
     let time = TimeAxis::of(view);
     let since_start = since_start(view.series);
     let mut rates = since_start.iter();
@@ -57,7 +60,7 @@ fn over_time(view: &RunView<'_>) -> Plot {
         ],
         data,
         nearest: Nearest::X,
-        height: Plot::HEIGHT,
+        size: Plot::SIZE,
     }
 }
 
@@ -88,8 +91,31 @@ fn by_turn(turns: &[NamedHitRate]) -> Plot {
         y: Axis::exact("hit tokens, %", 0.0, 100.0),
         marks: vec![Mark::new(Color::Blue, Shape::Bars(turns.iter().enumerate().map(bar).collect()))],
         data: groups("turn", turns),
-        nearest: Nearest::X,
-        height: Plot::HEIGHT,
+        nearest: Nearest::Column,
+        size: Plot::SIZE,
+    }
+}
+
+fn by_depth(depths: &[NamedHitRate]) -> Plot {
+    // The begin is enough of a range.
+    let begin = |depth: &NamedHitRate| depth.name.split('-').next().and_then(|it| it.parse().ok());
+    let names: Vec<String> = depths.iter().map(|depth| begin(depth).map_or_else(String::new, tick)).collect();
+    let bar = |(index, depth): (usize, &NamedHitRate)| {
+        let at = index as f64;
+        (at - 0.36, at + 0.36, 100.0 * depth.rate.hit_rate)
+    };
+    Plot {
+        title: "Hit rate by depth in the prompt".to_owned(),
+        description:
+            "Of the tokens at this place of their prompts. Hits are prefixes, so deeper tokens are hit \
+                      less, unless long prompts are hit more than short ones."
+                .to_owned(),
+        x: Axis::names("from this token on", &names, 16),
+        y: Axis::exact("hit tokens, %", 0.0, 100.0),
+        marks: vec![Mark::new(Color::Blue, Shape::Bars(depths.iter().enumerate().map(bar).collect()))],
+        data: groups("tokens", depths),
+        nearest: Nearest::Column,
+        size: Plot::SIZE,
     }
 }
 
@@ -112,12 +138,12 @@ fn by_tenant(tenants: &[NamedHitRate]) -> Plot {
         marks: vec![Mark::new(Color::Blue, Shape::Rows(shown.iter().enumerate().map(row).collect()))],
         data: groups("tenant", tenants),
         nearest: Nearest::Row,
-        height: 60 + 30 * shown.len() as u32,
+        size: (Plot::WIDTH, 60 + 30 * shown.len() as u32),
     }
 }
 
 /// So that bars find room beside it.
-fn shortened(name: &str) -> String {
+pub(super) fn shortened(name: &str) -> String {
     const MOST: usize = 22;
     if name.chars().count() <= MOST {
         return name.to_owned();

@@ -4,16 +4,24 @@
 //! order.
 
 mod cache;
+mod fleet;
+mod latency;
 mod memory;
 mod overview;
+mod residency;
+mod steps;
 mod time_axis;
+mod timeline;
 
 use maud::html;
 
 use super::manifest::TraceInfo;
 use super::run_report::RunInfo;
+use super::spreads::Spreads;
+use super::step_timeline::StepTimeline;
 use super::summary::RunSummary;
 use super::timeseries::Timeseries;
+use crate::chart::sheet;
 use crate::page::{Page, Section};
 
 /// All that a section can draw from.
@@ -22,6 +30,10 @@ pub(super) struct RunView<'a> {
     pub summary: &'a RunSummary,
     /// Of fewer bins than `timeseries.csv`, as many as can be seen.
     pub series: &'a Timeseries,
+    pub spreads: &'a Spreads,
+    pub timeline: &'a StepTimeline,
+    /// What was asked for beside the usual files, and what it holds.
+    pub more_files: Vec<(&'static str, &'static str)>,
 }
 
 impl RunView<'_> {
@@ -39,13 +51,30 @@ impl RunView<'_> {
 fn sections(view: &RunView<'_>) -> Vec<Section> {
     [
         Some(overview::section(view)),
+        fleet::section(view),
         Some(cache::section(view)),
         Some(memory::section(view)),
+        residency::section(view),
+        latency::section(view),
+        steps::section(view),
+        timeline::section(view),
         Some(overview::files(view)),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// `hit_rate.svg`.
+pub(super) fn hit_rate_svg(view: &RunView<'_>) -> String {
+    sheet(&format!("{}: prefix cache hit rate", view.info.name), &[vec![cache::over_time(view)]])
+}
+
+/// `kv_usage.svg`.
+pub(super) fn kv_usage_svg(view: &RunView<'_>) -> String {
+    let blocks: u32 = view.info.usable_blocks().iter().map(|blocks| blocks + 1).sum();
+    let title = format!("{}: KV cache in use, of {blocks} blocks", view.info.name);
+    sheet(&title, &[vec![memory::usage(view)], vec![memory::queues(view)]])
 }
 
 pub(super) fn run_page(view: &RunView<'_>) -> String {

@@ -66,7 +66,7 @@ pub(super) fn headlines(view: &RunView<'_>) -> Vec<Headline> {
             "Output",
             summary.throughput.output_tokens_per_s,
             "tokens/s",
-            format!("{} requests/s", grouped((100.0 * summary.throughput.requests_per_s).round() / 100.0)),
+            format!("{:.2} requests/s", summary.throughput.requests_per_s),
         ),
         headline(
             "KV cache held",
@@ -199,9 +199,10 @@ pub(super) fn files(view: &RunView<'_>) -> Section {
             "a row for each replica: requests, tokens, hits, blocks in use, busy time",
         ));
     }
+    files.extend(&view.more_files);
     let body = html! {
         p { "Beside this page, in the same folder:" }
-        dl.definitions {
+        dl.definitions.files {
             @for (name, holds) in files {
                 div { dt { a href=(name) { (name) } } dd { (holds) } }
             }

@@ -42,14 +42,14 @@ impl TimeAxis {
         Mark::new(color, Shape::Line(self.points(view, |bin| Some(value(bin)))))
     }
 
-    /// From 0 to the value of each bin, over its width.
-    pub fn bars(&self, view: &RunView<'_>, color: Color, value: impl Fn(&Bin) -> f64) -> Mark {
+    /// From 0 to the value of each bin, over its width: one shape for all of them.
+    pub fn steps(&self, view: &RunView<'_>, color: Color, value: impl Fn(&Bin) -> f64) -> Mark {
         let bins = view.series.bins().iter().enumerate();
-        let bar = |(index, bin): (usize, &Bin)| {
+        let step = |(index, bin): (usize, &Bin)| {
             let begin = index as f64 * self.bin_width;
-            (value(bin) > 0.0).then(|| (begin, begin + self.bin_width, value(bin)))
+            [(begin, 0.0, value(bin)), (begin + self.bin_width, 0.0, value(bin))]
         };
-        Mark::new(color, Shape::Bars(bins.filter_map(bar).collect()))
+        Mark::new(color, Shape::Band(bins.flat_map(step).collect()))
     }
 
     /// A row for each bin; cells are written by `row`.

@@ -1,10 +1,12 @@
 //! Two runs, or two points of sweeps, side by side.
 
+mod page;
 mod subject;
 
 use serde::Serialize;
 use serde_json::Value;
 
+pub use page::page;
 pub use subject::{Subject, SubjectError};
 
 use crate::report::HEADLINES;

@@ -13,6 +13,7 @@ mod cache_size;
 mod curve;
 mod error;
 mod marks;
+mod page;
 mod pass;
 mod plot;
 mod request;

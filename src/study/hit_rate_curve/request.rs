@@ -1,7 +1,7 @@
 //! What is asked for, and how it is answered.
 
 use std::num::NonZeroU32;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -12,6 +12,7 @@ use super::marks::marks;
 use super::pass::{Pass, Sampling};
 use super::simulate::simulate;
 use crate::scenario::{Scenario, Template};
+use crate::study::sweep;
 use crate::trace_tools::{AnswerTimes, Generator, TraceError, TurnTimes};
 use crate::workload::trace::TraceRequest;
 
@@ -44,16 +45,15 @@ pub struct CurveRequest {
     pub host_gib: f64,
     /// Of simulations; 0 for as many as there are processors.
     pub threads: usize,
+    /// The folder of what has been simulated, from where a killed curve goes on. Whoever has written the
+    /// curve removes it.
+    pub simulations: PathBuf,
 }
 
-/// Tells whoever waits how far a curve is.
-pub trait Progress {
+/// Tells whoever waits how far a curve is: its requests, then its simulations.
+pub trait Progress: sweep::Progress {
     /// A request has been looked up; that much of them are then, where it is known.
     fn request(&mut self, share: Option<f64>);
-    /// So many simulations begin.
-    fn simulations(&mut self, all: usize);
-    /// One of them has ended.
-    fn simulation(&mut self);
 }
 
 /// The options, for a manifest.
@@ -148,7 +148,7 @@ impl CurveRequest {
                     spread(first, tokens.last().copied().unwrap_or(first).max(first), *count, step)
                 }
             };
-            simulate(template, &typed, &chosen, self.threads, &mut curves, pass.lanes(), progress)?;
+            simulate(template, &typed, &chosen, self, &mut curves, pass.lanes(), progress)?;
         }
         Ok(Curve {
             name: scenario.file.name.clone(),

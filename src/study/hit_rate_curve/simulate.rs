@@ -4,7 +4,7 @@ use super::CurveError;
 use super::cache_size::CacheShape;
 use super::curve::{BlockSizeCurve, SimulatedPoint, SimulatedRun};
 use super::pass::Lane;
-use super::request::Progress;
+use super::request::{CurveRequest, Progress};
 use crate::scenario::{Node, ScenarioError, Template};
 use crate::study::sweep::{Point, Row, Sweep};
 
@@ -16,12 +16,13 @@ const METRICS: [&str; 5] = [
     "latency.ttft.p99_ms",
 ];
 
-/// Simulates caches of these sizes in tokens at each block size: `typed` as the scenario names it.
+/// Simulates caches of these sizes in tokens at each block size: `typed` as the scenario names it. What has
+/// finished is in the journal of `folder`, from where the same simulations go on.
 pub(super) fn simulate(
     template: &Template,
     typed: &[u32],
     tokens: &[u64],
-    threads: usize,
+    request: &CurveRequest,
     curves: &mut [BlockSizeCurve],
     lanes: &[Lane],
     progress: &mut dyn Progress,
@@ -39,8 +40,7 @@ pub(super) fn simulate(
         }
     }
     let sweep = Sweep::of_points("curve", template, points, &METRICS)?;
-    progress.simulations(tokens.len() * typed.len());
-    let rows = sweep.rows(threads, &mut |_| progress.simulation())?;
+    let rows = sweep.rows(&request.simulations, request.threads, progress)?;
     for ((rows, curve), lane) in rows.chunks(tokens.len().max(1)).zip(curves).zip(lanes) {
         let point = |(row, &tokens): (&Row, &u64)| point(row, tokens, &curve.shape, lane);
         curve.simulated = rows.iter().zip(tokens).map(point).collect();

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::curve::{BlockSizeCurve, Curve, Point};
-use crate::study::format::number;
+use crate::chart::number;
 
 /// Hit rates by size and block size, what marks and knees come to, and what was simulated.
 pub fn terminal_table(curve: &Curve) -> String {

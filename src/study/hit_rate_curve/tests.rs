@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::prompt::TokenRuns;
 use crate::scenario::{Scenario, Source, Template};
+use crate::study::sweep;
 use crate::trace_tools::{AnswerTimes, Generator, TurnTimes};
 use crate::units::SimTime;
 use crate::workload::trace::{TraceRequest, TraceTokens};
@@ -187,8 +188,16 @@ struct Silent;
 
 impl Progress for Silent {
     fn request(&mut self, _share: Option<f64>) {}
-    fn simulations(&mut self, _all: usize) {}
-    fn simulation(&mut self) {}
+}
+
+impl sweep::Progress for Silent {
+    fn begin(&mut self, _done: usize, _all: usize) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn row(&mut self, _row: &sweep::Row) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[test]
@@ -196,6 +205,7 @@ fn the_number_of_threads_changes_nothing() {
     let overrides = ["workload.chat.duration_s=2", "workload.chat.turns={fixed: 2}"];
     let (template, scenario) = scenario("scenarios/chat.yaml", &overrides);
     let with = |threads| {
+        let folder = tempfile::tempdir().unwrap();
         let request = CurveRequest {
             block_sizes: [16, 64].map(|size| std::num::NonZeroU32::new(size).unwrap()).into(),
             sizes: Vec::new(),
@@ -204,6 +214,7 @@ fn the_number_of_threads_changes_nothing() {
             answers: ANSWERS,
             host_gib: 64.0,
             threads,
+            simulations: folder.path().join("simulations"),
         };
         request.run(&template, &scenario, &mut Silent).unwrap()
     };

@@ -7,12 +7,40 @@ use serde::Serialize;
 use super::CurveError;
 use super::breakdown::Grouping;
 use super::curve::{Curve, Point};
-use super::plot::plot;
 use super::request::{CurveRequest, Options};
+use super::{page, plot};
 use crate::report::folder::Folder;
 use crate::report::json::pretty;
 use crate::report::manifest::{MANIFEST, Manifest, TraceInfo};
+use crate::report::{Column, Kind};
 use crate::scenario::Scenario;
+
+const COLUMNS: [Column<&str>; 13] = [
+    ("block_size_tokens", Kind::Count),
+    ("kind", Kind::Text),
+    ("label", Kind::Text),
+    ("cache_blocks", Kind::Count),
+    ("cache_tokens", Kind::Count),
+    ("cache_gib", Kind::Float),
+    ("queries_tokens", Kind::Int),
+    ("hits_tokens", Kind::Int),
+    ("hit_rate", Kind::Float),
+    ("hit_rate_half_width", Kind::Float),
+    ("preemptions", Kind::Int),
+    ("kv_cache_usage_mean", Kind::Float),
+    ("error", Kind::Text),
+];
+
+const BREAKDOWN_COLUMNS: [Column<&str>; 8] = [
+    ("block_size_tokens", Kind::Count),
+    ("by", Kind::Text),
+    ("key", Kind::Text),
+    ("cache", Kind::Text),
+    ("requests", Kind::Count),
+    ("queries_tokens", Kind::Count),
+    ("hits_tokens", Kind::Count),
+    ("hit_rate", Kind::Float),
+];
 
 #[derive(Serialize)]
 struct CurveManifest<'a> {
@@ -22,7 +50,8 @@ struct CurveManifest<'a> {
 }
 
 impl Curve {
-    /// Writes `curve.csv`, `breakdown.csv`, `curve.json`, `curve.svg` and `manifest.json`; the folder
+    /// Writes `curve.csv`, `breakdown.csv`, both as Parquet too, `curve.json`, `curve.svg`, `report.html` and
+    /// `manifest.json`; the folder
     /// changes when all are there.
     ///
     /// # Errors
@@ -36,12 +65,17 @@ impl Curve {
     ) -> Result<(), CurveError> {
         let folder = Folder::create(target)?;
         let manifest = Manifest::new(&self.name, self.seed, &scenario.resolved(), trace);
-        folder.write("curve.csv", &self.csv())?;
+        let table = |name: &str, columns: &[Column<&str>], csv: &str| {
+            folder.write(name, csv)?;
+            folder.parquet_beside(name, columns)
+        };
+        table("curve.csv", &COLUMNS, &self.csv())?;
         if let Some(csv) = self.breakdown_csv() {
-            folder.write("breakdown.csv", &csv)?;
+            table("breakdown.csv", &BREAKDOWN_COLUMNS, &csv)?;
         }
         folder.write("curve.json", &self.json())?;
-        folder.write("curve.svg", &plot(self)?)?;
+        folder.write("curve.svg", &plot::file(self))?;
+        folder.write("report.html", &page::page(self))?;
         folder.write(MANIFEST, &pretty(&CurveManifest { manifest, curve: request.options() }))?;
         Ok(folder.publish()?)
     }
@@ -58,22 +92,7 @@ impl Curve {
             // Writing to memory cannot fail, and all rows are of one length.
             let _ = csv.write_record(cells);
         };
-        row([
-            "block_size_tokens",
-            "kind",
-            "label",
-            "cache_blocks",
-            "cache_tokens",
-            "cache_gib",
-            "queries_tokens",
-            "hits_tokens",
-            "hit_rate",
-            "hit_rate_half_width",
-            "preemptions",
-            "kv_cache_usage_mean",
-            "error",
-        ]
-        .map(str::to_owned));
+        row(COLUMNS.map(|(name, _)| name.to_owned()));
         for curve in &self.block_sizes {
             let block_size = curve.shape.block_size_tokens.to_string();
             let mut of_point = |kind: &str, label: &str, point: &Point| {
@@ -129,16 +148,7 @@ impl Curve {
         let mut row = |cells: [&str; 8]| {
             let _ = csv.write_record(cells);
         };
-        row([
-            "block_size_tokens",
-            "by",
-            "key",
-            "cache",
-            "requests",
-            "queries_tokens",
-            "hits_tokens",
-            "hit_rate",
-        ]);
+        row(BREAKDOWN_COLUMNS.map(|(name, _)| name));
         let mut is_there = false;
         for curve in &self.block_sizes {
             let Some(breakdown) = &curve.breakdown else { continue };

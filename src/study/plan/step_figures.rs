@@ -156,7 +156,7 @@ impl StepMeter {
             }
         }
         self.shape.add_decodes(decodes.0, decodes.1);
-        let parts = self.cost.breakdown(&self.shape);
+        let parts = self.cost.step_time(&self.shape);
         let figures = &mut self.figures;
         figures.sampled_gpu_ns += record.gpu_ns;
         figures.gemm_ns += parts.gemm_ns;

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use super::decision::Verdict;
 use super::recommend::Alternative;
 use super::result::{CandidateResult, Capacity, LoadResult, Outcome, PlanResult};
-use crate::study::format::number;
+use crate::chart::number;
 use crate::study::sweep::{labels, value};
 
 /// Steps beyond what was measured are mentioned from this share of the GPU's time on.

@@ -14,9 +14,9 @@ pub(super) const RESULTS: [&str; 3] = ["candidates.csv", "plan.json", "plan.svg"
 impl PlanResult {
     /// Writes tables and the plot.
     pub(super) fn write(&self, folder: &Path) -> Result<(), PlanError> {
-        write_whole(&folder.join("candidates.csv"), &self.candidates_csv())?;
-        write_whole(&folder.join("plan.svg"), &plot::cost_and_latency(self)?)?;
-        write_whole(&folder.join("plan.json"), &pretty(self))?;
+        write_whole(&folder.join("candidates.csv"), self.candidates_csv().as_bytes())?;
+        write_whole(&folder.join("plan.svg"), plot::cost_and_latency(self).as_bytes())?;
+        write_whole(&folder.join("plan.json"), pretty(self).as_bytes())?;
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Names short enough for the head of a column and the axis of a plot.
 
-use crate::study::format::number;
+use crate::chart::number;
 
 /// For each dotted name its last part, or its last two where it has three or more, and more of them
 /// rather than a position; the whole name where that is another's too.

@@ -184,6 +184,7 @@ fn plan(
     }
     Plan {
         kvsim_version: env!("CARGO_PKG_VERSION").to_owned(),
+        kvsim_build: env!("KVSIM_BUILD").to_owned(),
         name: file.name,
         description: file.description,
         scenario: template.to_json(),

@@ -62,7 +62,7 @@ pub fn merge(parts: &[PathBuf], out: &Path, restart: bool) -> Result<Results, Sw
     left.sort_by_key(|row| (row.point, row.replication));
     journal.append(&left)?;
     let results = Results::new(&header.plan, std::mem::take(&mut journal.rows));
-    results.write(out)?;
+    results.write(out, false)?;
     Ok(results)
 }
 

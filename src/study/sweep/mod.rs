@@ -6,13 +6,14 @@
 //! the plan and the rows alone: how often a sweep was killed, on how many threads or machines it
 //! ran cannot be seen in them.
 
-mod axes;
 mod error;
 mod file;
 mod header;
 mod labels;
+mod lines;
 mod load;
 mod merge;
+mod page;
 mod pareto;
 mod plan;
 mod plot;
@@ -22,7 +23,6 @@ mod run;
 mod table;
 mod values;
 
-pub(in crate::study) use axes::{Axis, tick};
 pub use error::SweepError;
 pub use file::Pareto;
 pub(in crate::study) use file::{Field, check_apart, check_name, fields_of};
@@ -30,7 +30,6 @@ pub(in crate::study) use labels::{labels, value};
 pub use load::{Overrides, Sweep};
 pub use merge::merge;
 pub use plan::{Outcome, Plan, PlannedPoint, Row, Shard};
-pub(in crate::study) use plot::chart;
 pub(in crate::study) use points::{Point, grid, listed};
 pub use results::{MetricResult, PointResult, Results};
 pub use run::{Progress, RunOptions};

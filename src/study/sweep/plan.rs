@@ -12,6 +12,9 @@ use crate::report::TraceInfo;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub kvsim_version: String,
+    /// A checksum of the sources that decide what a simulation comes to.
+    #[serde(default)]
+    pub kvsim_build: String,
     pub name: String,
     pub description: String,
     /// The scenario as it was typed, with what is set for all points.
@@ -55,6 +58,10 @@ impl Plan {
     pub fn change(&self, other: &Self) -> Option<String> {
         if self.kvsim_version != other.kvsim_version {
             return Some(format!("kvsim was {} and is {}", self.kvsim_version, other.kvsim_version));
+        }
+        if self.kvsim_build != other.kvsim_build {
+            let (was, is) = (&self.kvsim_build, &other.kvsim_build);
+            return Some(format!("kvsim was another build of the same version ({was}, now {is})"));
         }
         for (is_same, what) in [
             (self.scenario == other.scenario, "the scenario has changed"),

@@ -8,16 +8,26 @@ use serde_json::{Map, Value};
 
 use super::SweepError;
 use super::header::RunKey;
+use super::page::page;
 use super::pareto::front;
-use super::plan::{Plan, PlannedPoint, Row};
+use super::plan::{Outcome, Plan, PlannedPoint, Row};
 use super::plot;
 use crate::report::json::pretty;
+use crate::report::{Column, Kind, parquet_bytes};
 use crate::study::journal::write_whole;
 use crate::study::statistics::Estimate;
 
 /// Files that a finished sweep may have written.
-pub(super) const RESULTS: [&str; 5] =
-    ["results.csv", "points.csv", "results.json", "sweep.svg", "pareto.svg"];
+pub(super) const RESULTS: [&str; 8] = [
+    "results.csv",
+    "results.parquet",
+    "points.csv",
+    "points.parquet",
+    "results.json",
+    "report.html",
+    "sweep.svg",
+    "pareto.svg",
+];
 
 /// A finished sweep.
 #[derive(Clone, Debug)]
@@ -78,30 +88,78 @@ impl Results {
         Self { plan: plan.clone(), points }
     }
 
-    /// Writes tables and plots.
-    pub(super) fn write(&self, folder: &Path) -> Result<(), SweepError> {
-        write_whole(&folder.join("results.csv"), &self.runs_csv())?;
-        write_whole(&folder.join("points.csv"), &self.points_csv())?;
-        write_whole(&folder.join("results.json"), &pretty(&self.to_json()))?;
-        for (name, svg) in plot::plots(self)? {
-            write_whole(&folder.join(name), &svg)?;
+    /// Writes tables, plots and a page, which links the reports of runs if there are any.
+    pub(super) fn write(&self, folder: &Path, has_reports: bool) -> Result<(), SweepError> {
+        let table = |name: &str, columns: &[Column<String>], csv: &str| {
+            let path = folder.join(name);
+            write_whole(&path, csv.as_bytes()).map_err(SweepError::from)?;
+            let path = path.with_extension("parquet");
+            match parquet_bytes(csv, columns).map_err(SweepError::write(&path))? {
+                Some(parquet) => Ok::<_, SweepError>(write_whole(&path, &parquet)?),
+                None => Ok(()),
+            }
+        };
+        table("results.csv", &self.run_columns(), &self.runs_csv())?;
+        table("points.csv", &self.point_columns(), &self.points_csv())?;
+        write_whole(&folder.join("results.json"), pretty(&self.to_json()).as_bytes())?;
+        write_whole(&folder.join("report.html"), page(self, has_reports).as_bytes())?;
+        for (name, svg) in plot::files(self) {
+            write_whole(&folder.join(name), svg.as_bytes())?;
         }
         Ok(())
+    }
+
+    /// The number of a point, its name and its fields.
+    fn first_columns(&self) -> impl Iterator<Item = Column<String>> {
+        let name = self.plan.is_named().then(|| ("name".to_owned(), Kind::Text));
+        let fields = self.plan.fields.iter().map(|field| {
+            let values = self.plan.points.iter().filter_map(|point| point.fields.get(field));
+            (field.clone(), kind_of(values))
+        });
+        [("point".to_owned(), Kind::Count)].into_iter().chain(name).chain(fields)
+    }
+
+    fn run_columns(&self) -> Vec<Column<String>> {
+        let rows = || self.points.iter().flat_map(|point| &point.rows);
+        let metrics = self.plan.metrics.iter().map(|name| {
+            let values = rows().filter_map(|row| match &row.outcome {
+                Outcome::Metrics(metrics) => metrics.get(name),
+                Outcome::Error(_) => None,
+            });
+            (name.clone(), kind_of(values))
+        });
+        let run = [("replication".to_owned(), Kind::Count), ("seed".to_owned(), Kind::Id)];
+        let error = ("error".to_owned(), Kind::Text);
+        self.first_columns().chain(run).chain(metrics).chain([error]).collect()
+    }
+
+    fn point_columns(&self) -> Vec<Column<String>> {
+        let kinds = self.kinds_of_metric();
+        let of_metric = |name: &String| {
+            let column = |kind: &&str| (format!("{name}.{kind}"), Kind::Float);
+            kinds.iter().map(column).collect::<Vec<_>>()
+        };
+        let metrics = self.plan.metrics.iter().flat_map(of_metric);
+        let front = self.plan.pareto.is_some().then(|| ("is_on_front".to_owned(), Kind::Bool));
+        let runs = ("runs".to_owned(), Kind::Count);
+        let error = ("error".to_owned(), Kind::Text);
+        self.first_columns().chain([runs]).chain(metrics).chain(front).chain([error]).collect()
+    }
+
+    fn kinds_of_metric(&self) -> &'static [&'static str] {
+        const KINDS: [&str; 4] = ["mean", "half_width", "difference", "difference_half_width"];
+        if self.plan.baseline.is_some() { &KINDS } else { &KINDS[..2] }
     }
 
     /// A line for each run.
     fn runs_csv(&self) -> String {
         let mut table = Csv::default();
-        let names = self.plan.is_named().then(|| "name".to_owned());
-        let fields = &self.plan.fields;
-        let begin = ["point".to_owned()].into_iter().chain(names);
-        let end = ["replication", "seed"].map(str::to_owned).into_iter().chain(self.plan.metrics.clone());
-        table.push(begin.chain(fields.clone()).chain(end).chain(["error".to_owned()]));
+        table.push(self.run_columns().into_iter().map(|(name, _)| name));
         for (index, point) in self.points.iter().enumerate() {
             for row in &point.rows {
                 let metrics = self.plan.metrics.iter().map(|name| match &row.outcome {
-                    super::plan::Outcome::Metrics(metrics) => cell(metrics.get(name)),
-                    super::plan::Outcome::Error(_) => String::new(),
+                    Outcome::Metrics(metrics) => cell(metrics.get(name)),
+                    Outcome::Error(_) => String::new(),
                 });
                 let run =
                     [row.replication.to_string(), row.seed.map(|seed| seed.to_string()).unwrap_or_default()];
@@ -115,16 +173,8 @@ impl Results {
     /// A line for each point.
     fn points_csv(&self) -> String {
         let mut table = Csv::default();
-        let names = self.plan.is_named().then(|| "name".to_owned());
-        let begin = ["point".to_owned()].into_iter().chain(names).chain(self.plan.fields.clone());
-        let mut kinds = vec!["mean", "half_width"];
-        if self.plan.baseline.is_some() {
-            kinds.extend(["difference", "difference_half_width"]);
-        }
-        let of_metric = |name: &String| kinds.iter().map(|kind| format!("{name}.{kind}")).collect::<Vec<_>>();
-        let metrics = self.plan.metrics.iter().flat_map(of_metric);
-        let front = self.plan.pareto.is_some().then(|| "is_on_front".to_owned());
-        table.push(begin.chain(["runs".to_owned()]).chain(metrics).chain(front).chain(["error".to_owned()]));
+        table.push(self.point_columns().into_iter().map(|(name, _)| name));
+        let kinds = self.kinds_of_metric();
         for (index, point) in self.points.iter().enumerate() {
             let of_metric = |metric: &Option<MetricResult>| {
                 let estimate = metric.map(|metric| metric.estimate);
@@ -181,6 +231,20 @@ impl Results {
         let all = All { plan: &self.plan, points: points.collect() };
         // Structs of numbers and texts always are JSON.
         serde_json::to_value(&all).unwrap_or_default()
+    }
+}
+
+/// What holds all of these.
+fn kind_of<'a>(values: impl Iterator<Item = &'a Value>) -> Kind {
+    let values: Vec<&Value> = values.filter(|value| !value.is_null()).collect();
+    let all = |is: fn(&Value) -> bool| values.iter().all(|value| is(value));
+    match () {
+        () if values.is_empty() => Kind::Float,
+        () if all(Value::is_i64) => Kind::Int,
+        () if all(Value::is_u64) => Kind::Id,
+        () if all(Value::is_number) => Kind::Float,
+        () if all(Value::is_boolean) => Kind::Bool,
+        () => Kind::Text,
     }
 }
 

@@ -13,7 +13,7 @@ use super::plan::{Outcome, Row, Shard};
 use super::results::Results;
 use crate::report::{RunFigures, RunReport, RunSummary, number_at};
 use crate::scenario::Scenario;
-use crate::study::journal::Journal;
+use crate::study::journal::{Journal, JournalError};
 
 /// Reports of single runs lie in this folder.
 pub(super) const REPORTS: &str = "reports";
@@ -68,28 +68,40 @@ impl Sweep {
             return Ok(None);
         }
         let results = Results::new(&self.plan, std::mem::take(&mut journal.rows));
-        results.write(&options.folder)?;
+        results.write(&options.folder, options.reports)?;
         Ok(Some(results))
     }
 
-    /// Runs all points without a folder; the rows are in the order of the points.
+    /// Runs all points of another study; the rows are in the order of the points. What an earlier start of
+    /// the same has left in the journal of `folder` is not run again; anything else there gives way.
     ///
     /// # Errors
-    /// So many threads cannot be started.
+    /// The folder holds something else or cannot be written, or so many threads cannot be started.
     pub(in crate::study) fn rows(
         &self,
+        folder: &Path,
         threads: usize,
-        finished: &mut dyn FnMut(&Row),
+        progress: &mut dyn Progress,
     ) -> Result<Vec<Row>, SweepError> {
-        let mut all = Vec::new();
-        let runs = (0..self.plan.points.len()).map(|point| (point, 0)).collect();
-        self.run_all(runs, None, threads, &mut |rows| {
-            rows.iter().for_each(&mut *finished);
-            all.extend_from_slice(rows);
-            Ok(())
+        let header = Header { shard: Shard::ALL, reports: false, plan: self.plan.clone() };
+        let mut journal = match Journal::<SweepRuns>::open(folder, &header, false) {
+            Err(JournalError::Changed { .. } | JournalError::Damaged { .. }) => {
+                Journal::open(folder, &header, true)?
+            }
+            journal => journal?,
+        };
+        let all = (0..self.plan.points.len()).map(|point| (point, 0));
+        let left: Vec<RunKey> = all.filter(|key| !journal.rows.contains_key(key)).collect();
+        let num_points = self.plan.points.len();
+        let stdout = || SweepError::write(Path::new("stdout"));
+        progress.begin(num_points - left.len(), num_points).map_err(stdout())?;
+        self.run_all(left, None, threads, &mut |rows| {
+            journal.append(rows)?;
+            rows.iter().try_for_each(|row| progress.row(row)).map_err(stdout())
         })?;
-        all.sort_by_key(|row| row.point);
-        Ok(all)
+        let mut rows: Vec<Row> = std::mem::take(&mut journal.rows).into_values().collect();
+        rows.sort_by_key(|row| row.point);
+        Ok(rows)
     }
 
     /// Runs in the order of the list, and hands on what has finished.

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::labels::{labels, value};
 use super::results::{MetricResult, Results};
-use crate::study::format::{interval, number, signed};
+use crate::chart::{interval, number, signed};
 
 /// Without a terminal.
 const USUAL_WIDTH: usize = 100;
@@ -118,10 +118,11 @@ fn width_of(columns: &[Vec<String>]) -> usize {
 }
 
 fn mean(metric: Option<MetricResult>) -> String {
-    metric.map_or_else(String::new, |metric| interval(metric.estimate, number(metric.estimate.mean)))
+    metric
+        .map_or_else(String::new, |metric| interval(metric.estimate.half_width, number(metric.estimate.mean)))
 }
 
 fn difference(metric: Option<MetricResult>) -> String {
     let Some(difference) = metric.and_then(|metric| metric.difference) else { return String::new() };
-    interval(difference, signed(difference.mean))
+    interval(difference.half_width, signed(difference.mean))
 }

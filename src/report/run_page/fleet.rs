@@ -1,0 +1,108 @@
+//! Several replicas: what each did, and how evenly.
+
+use maud::html;
+
+use super::RunView;
+use super::cache::shortened;
+use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table, grouped};
+use crate::page::{Section, count, figures, percent, sortable};
+use crate::report::replica_tally::ReplicaSummary;
+
+/// Further ones are in the table.
+const MAX_SHOWN: usize = 32;
+
+/// `None` of a single replica.
+pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
+    let fleet = view.summary.fleet.as_ref()?;
+    let imbalance = &fleet.imbalance;
+    let plots = [
+        bars(&fleet.replicas, "Hit rate", "hit tokens, %", Some(100.0), |it| 100.0 * it.hit_rate),
+        bars(&fleet.replicas, "Requests that finished", "requests", None, |it| it.finished_requests as f64),
+        bars(&fleet.replicas, "KV cache held on average", "blocks, %", Some(100.0), |it| {
+            100.0 * it.kv_usage_mean
+        }),
+        bars(&fleet.replicas, "GPU busy", "of the run, %", Some(100.0), |it| 100.0 * it.gpu_busy),
+    ];
+    let body = html! {
+        p {
+            (fleet.num_replicas) " replicas behind the router " code { (fleet.router) } ". The busiest finished "
+            (format!("{:.2}", imbalance.requests.max_over_mean)) " times as many requests as the mean and computed "
+            (format!("{:.2}", imbalance.prefill_computed_tokens.max_over_mean)) " times the prefill tokens."
+        }
+        (figures(&plots))
+        (sortable(&table(&fleet.replicas)))
+    };
+    Some(Section::new("replicas", "Replicas", body))
+}
+
+fn name(replica: &ReplicaSummary) -> String {
+    match &replica.pool {
+        Some(pool) => format!("{} ({pool})", replica.replica),
+        None => replica.replica.to_string(),
+    }
+}
+
+fn bars(
+    replicas: &[ReplicaSummary],
+    title: &str,
+    axis: &str,
+    max: Option<f64>,
+    value: impl Fn(&ReplicaSummary) -> f64,
+) -> Plot {
+    let shown = &replicas[..replicas.len().min(MAX_SHOWN)];
+    let names: Vec<String> = shown.iter().map(|replica| shortened(&name(replica))).collect();
+    let rows = shown.iter().enumerate().map(|(index, replica)| {
+        let at = index as f64;
+        (at - 0.34, at + 0.34, value(replica))
+    });
+    let highest = shown.iter().map(&value).fold(0.0, f64::max);
+    let mut data = Table::new(1, &["replica", axis]);
+    shown.iter().for_each(|replica| data.push([name(replica), grouped(value(replica))]));
+    Plot {
+        title: title.to_owned(),
+        description: "By replica.".to_owned(),
+        x: max.map_or_else(|| Axis::from_zero(axis, highest), |max| Axis::exact(axis, 0.0, max)),
+        y: Axis::names("", &names, MAX_SHOWN).downwards(),
+        marks: vec![Mark::new(Color::Blue, Shape::Rows(rows.collect()))],
+        data,
+        nearest: Nearest::Row,
+        size: (Plot::WIDTH, 60 + 24 * shown.len() as u32),
+    }
+}
+
+fn table(replicas: &[ReplicaSummary]) -> Table {
+    let mut table = Table::new(
+        2,
+        &[
+            "replica",
+            "GPU",
+            "finished",
+            "prefill, tokens",
+            "decode, tokens",
+            "hit rate, %",
+            "held, mean",
+            "held, peak",
+            "preemptions",
+            "evictions",
+            "steps",
+            "GPU busy",
+        ],
+    );
+    for replica in replicas {
+        table.push([
+            name(replica),
+            format!("{} × {}", replica.tensor_parallel_size, replica.gpu),
+            count(replica.finished_requests),
+            count(replica.prefill_computed_tokens),
+            count(replica.decode_computed_tokens),
+            format!("{:.2}", 100.0 * replica.hit_rate),
+            percent(replica.kv_usage_mean),
+            percent(replica.kv_usage_peak),
+            count(replica.preemptions),
+            count(replica.evictions),
+            count(replica.steps),
+            percent(replica.gpu_busy),
+        ]);
+    }
+    table
+}

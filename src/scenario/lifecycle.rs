@@ -1,0 +1,115 @@
+//! Replicas that come and go: from what is typed to what the simulation does.
+
+use super::build::Typed;
+use super::cluster_section::{ClusterEventSection, ClusterSection};
+use super::{Scenario, ScenarioError};
+use crate::simulation::{Action, ActionKind, Autoscaler, LifecycleConfig};
+use crate::units::SimTime;
+use crate::workload::ConfigError;
+
+/// The latest time of an event, and the longest start.
+const MAX_S: f64 = 1e9;
+
+/// # Errors
+/// The first problem, at its place.
+pub(super) fn check_lifecycle(
+    typed: &Typed,
+    cluster: &ClusterSection,
+    num_replicas: u32,
+) -> Result<(), ScenarioError> {
+    for (index, event) in cluster.events.iter().enumerate() {
+        check_event(typed, &format!("cluster.events[{index}]"), event, num_replicas)?;
+    }
+    let Some(autoscaler) = &cluster.autoscaler else { return Ok(()) };
+    let path = "cluster.autoscaler";
+    if cluster.pools.is_some() {
+        return Err(typed
+            .wrong(path, "an autoscaler beside `pools`")
+            .hint("give `replicas` instead of pools: it scales replicas of one kind"));
+    }
+    autoscaler.validate().map_err(|ConfigError { field, found, expected }| {
+        typed
+            .wrong(&format!("{path}.{field}"), format!("`{field}` is {found}"))
+            .hint(format!("give {expected}"))
+    })?;
+    let (min, max) = (autoscaler.min_replicas, autoscaler.max_replicas);
+    let at_first = cluster.replicas.unwrap_or(min);
+    if !(min..=max).contains(&at_first) {
+        let message = format!("`replicas` is {at_first}, and the autoscaler has {min} to {max}");
+        return Err(typed.wrong("cluster.replicas", message).hint("give as many as there are at first"));
+    }
+    Ok(())
+}
+
+fn check_event(
+    typed: &Typed,
+    path: &str,
+    event: &ClusterEventSection,
+    num_replicas: u32,
+) -> Result<(), ScenarioError> {
+    let within = |field: &str, value: f64| {
+        if (0.0..=MAX_S).contains(&value) {
+            return Ok(());
+        }
+        Err(typed
+            .wrong(&format!("{path}.{field}"), format!("`{field}` is {value}"))
+            .hint(format!("give seconds, 0 to {MAX_S}")))
+    };
+    within("at_s", event.at_s)?;
+    within("start_up_s", event.start_up_s.unwrap_or(0.0))?;
+    let kinds = [("fail", event.fail), ("restart", event.restart), ("drain", event.drain)];
+    let mut given = kinds.iter().filter_map(|&(name, replica)| Some((name, replica?)));
+    let (Some((name, replica)), None) = (given.next(), given.next()) else {
+        return Err(typed
+            .wrong(path, "an event is one thing that happens to a replica")
+            .hint("give one of: fail, restart, drain, with the number of a replica"));
+    };
+    if replica >= num_replicas {
+        return Err(typed
+            .wrong(&format!("{path}.{name}"), format!("there is no replica {replica}"))
+            .hint(format!("give 0 to {}: replicas are counted from 0", num_replicas - 1)));
+    }
+    if event.start_up_s.is_some() && name != "restart" {
+        return Err(typed
+            .wrong(&format!("{path}.start_up_s"), format!("a `{name}` takes no time to start"))
+            .hint("leave start_up_s out, or give it to a `restart`"));
+    }
+    Ok(())
+}
+
+impl Scenario {
+    /// What happens to replicas at given times.
+    pub(super) fn replica_actions(&self) -> impl Iterator<Item = Action> + '_ {
+        let events = self.file.cluster.iter().flat_map(|cluster| &cluster.events);
+        events.filter_map(|event| {
+            let start_up = SimTime::from_secs_f64(event.start_up_s.unwrap_or(0.0));
+            let kind = match (event.fail, event.restart, event.drain) {
+                (Some(replica), ..) => ActionKind::Fail { replica: replica as usize },
+                (_, Some(replica), _) => ActionKind::Restart { replica: replica as usize, start_up },
+                (.., Some(replica)) => ActionKind::Drain { replica: replica as usize },
+                (None, None, None) => return None,
+            };
+            Some(Action { at: SimTime::from_secs_f64(event.at_s), kind })
+        })
+    }
+
+    /// `None` when all replicas are there all the time.
+    pub(super) fn lifecycle(&self) -> Option<LifecycleConfig> {
+        let cluster = self.file.cluster.as_ref().filter(|cluster| cluster.has_lifecycle())?;
+        let num_first = self.num_first_replicas() as usize;
+        Some(LifecycleConfig {
+            first_off: Some(num_first),
+            on_failure: cluster.on_failure,
+            autoscaler: cluster.autoscaler.clone().map(|config| Autoscaler::new(config, num_first)),
+        })
+    }
+
+    /// Replicas that are there from the start.
+    pub(super) fn num_first_replicas(&self) -> u32 {
+        let cluster = self.file.cluster.as_ref();
+        match cluster.and_then(|cluster| cluster.autoscaler.as_ref().map(|scaler| (cluster, scaler))) {
+            Some((cluster, autoscaler)) => cluster.replicas.unwrap_or(autoscaler.min_replicas),
+            None => self.num_replicas(),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The simulation's part in the coming and going of replicas.
+
+use super::autoscaler::{Reading, ScalingMetric};
+use super::{LifecycleConfig, OnFailure, ReplicaState};
+use crate::engine::FinishReason;
+use crate::simulation::event_queue::Event;
+use crate::simulation::observer::{NO_REPLICA, Observer, RequestRecord, ServerLoss};
+use crate::simulation::run::{ActionKind, Simulation, SimulationError};
+use crate::units::SimTime;
+use crate::workload::Arrival;
+
+impl Simulation {
+    /// Replicas may come and go.
+    pub fn with_lifecycle(mut self, config: LifecycleConfig) -> Self {
+        for at in config.first_off.unwrap_or(usize::MAX)..self.replicas.len() {
+            self.lifecycle.states[at] = ReplicaState::Off;
+            self.views[at].is_ready = false;
+        }
+        let can_lose_requests = self
+            .actions
+            .iter()
+            .any(|action| matches!(action.kind, ActionKind::Fail { .. } | ActionKind::Restart { .. }));
+        self.lifecycle.on_failure = config.on_failure;
+        self.lifecycle.in_flight =
+            (can_lose_requests && config.on_failure == OnFailure::Retry).then(Default::default);
+        if let Some(autoscaler) = &config.autoscaler {
+            self.events.push(autoscaler.interval(), Event::Scale);
+        }
+        self.lifecycle.autoscaler = config.autoscaler;
+        self
+    }
+
+    /// Somebody is ready for requests.
+    pub(in crate::simulation) fn has_ready_replica(&self) -> bool {
+        self.views.iter().any(|view| view.is_ready)
+    }
+
+    /// Nobody is ready for a request: it waits here.
+    pub(in crate::simulation) fn wait_at_router(&mut self, arrival: Arrival) {
+        if let Some(patience) = arrival.request.patience {
+            let gives_up_at = (arrival.at + patience.lasts).max(self.now);
+            self.events.push(gives_up_at, Event::GiveUp { index: arrival.request.index });
+        }
+        self.lifecycle.at_router.push_back(arrival);
+    }
+
+    /// The client of a request gives up; if that still waits here, it ends.
+    pub(in crate::simulation) fn give_up(&mut self, index: u64, observer: &mut dyn Observer) {
+        let Some(arrival) = self.lifecycle.give_up(index) else { return };
+        observer.on_request(&unserved(&arrival, self.now));
+        self.workload.aborted(index, self.now);
+    }
+
+    fn set_state(&mut self, at: usize, state: ReplicaState, observer: &mut dyn Observer) {
+        self.lifecycle.states[at] = state;
+        self.views[at].is_ready = state == ReplicaState::Ready;
+        observer.on_replica_state(at as u32, self.now, state);
+    }
+
+    /// A replica is gone at once, and what it was doing is lost.
+    pub(in crate::simulation) fn fail(
+        &mut self,
+        at: usize,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
+        if !self.lifecycle.states[at].is_paid() {
+            return Ok(());
+        }
+        self.set_state(at, ReplicaState::Off, observer);
+        let reports = self.lifecycle.on_failure == OnFailure::Report;
+        let lost = self.replicas[at].shut_down(self.now, reports, observer);
+        observer.on_failure(&ServerLoss {
+            replica: at as u32,
+            at: self.now,
+            num_requests: lost.indices.len() as u64,
+            num_output_tokens: lost.num_output_tokens,
+        });
+        for index in lost.indices {
+            self.views[at].num_in_flight -= 1;
+            self.router.ended(index, at);
+            match self.lifecycle.in_flight.as_mut().and_then(|in_flight| in_flight.remove(&index)) {
+                Some(arrival) => self.send(arrival, observer)?,
+                None => self.workload.finished(index, self.now),
+            }
+        }
+        self.reconcile(observer);
+        Ok(())
+    }
+
+    /// A replica begins anew; what it was doing is lost.
+    pub(in crate::simulation) fn restart(
+        &mut self,
+        at: usize,
+        start_up: SimTime,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
+        self.fail(at, observer)?;
+        if self.lifecycle.states[at] == ReplicaState::Off {
+            self.start(at, start_up, observer);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, at: usize, start_up: SimTime, observer: &mut dyn Observer) {
+        let ready_at = self.now + start_up;
+        self.lifecycle.started_at[at] = self.now;
+        self.set_state(at, ReplicaState::Starting(ready_at), observer);
+        self.events.push(ready_at, Event::Ready { replica: at as u32 });
+    }
+
+    /// A replica has started, unless it is gone again.
+    pub(in crate::simulation) fn ready(
+        &mut self,
+        at: usize,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
+        if self.lifecycle.states[at] != ReplicaState::Starting(self.now) {
+            return Ok(());
+        }
+        self.set_state(at, ReplicaState::Ready, observer);
+        for arrival in std::mem::take(&mut self.lifecycle.at_router) {
+            self.send(arrival, observer)?;
+        }
+        Ok(())
+    }
+
+    /// A replica takes no more requests, and goes when those that it has are done.
+    pub(in crate::simulation) fn drain(&mut self, at: usize, observer: &mut dyn Observer) {
+        match self.lifecycle.states[at] {
+            ReplicaState::Ready => self.set_state(at, ReplicaState::Draining, observer),
+            ReplicaState::Starting(_) => self.set_state(at, ReplicaState::Off, observer),
+            ReplicaState::Off | ReplicaState::Draining => return,
+        }
+        self.switch_off_if_drained(at, observer);
+        self.reconcile(observer);
+    }
+
+    /// Called when a request has left a replica.
+    pub(in crate::simulation) fn switch_off_if_drained(&mut self, at: usize, observer: &mut dyn Observer) {
+        if self.lifecycle.states[at] == ReplicaState::Draining && self.views[at].num_in_flight == 0 {
+            self.set_state(at, ReplicaState::Off, observer);
+            self.replicas[at].shut_down(self.now, false, observer);
+            self.reconcile(observer);
+        }
+    }
+
+    /// The autoscaler looks at its metric.
+    pub(in crate::simulation) fn scale(
+        &mut self,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
+        let Some(metric) = self.lifecycle.autoscaler.as_ref().map(super::Autoscaler::metric) else {
+            return Ok(());
+        };
+        let ready = self.views.iter().filter(|view| view.is_ready);
+        let at_router = self.lifecycle.at_router.len() as f64;
+        let sum = match metric {
+            ScalingMetric::RequestsInFlight => {
+                at_router + ready.clone().map(|view| f64::from(view.num_in_flight)).sum::<f64>()
+            }
+            ScalingMetric::Waiting => {
+                at_router + ready.clone().map(|view| f64::from(view.num_waiting)).sum::<f64>()
+            }
+            ScalingMetric::KvUsage => ready.clone().map(|view| view.kv_usage()).sum(),
+        };
+        let reading = Reading {
+            num_ready: ready.count(),
+            num_starting: self
+                .lifecycle
+                .states
+                .iter()
+                .filter(|state| matches!(state, ReplicaState::Starting(_)))
+                .count(),
+            sum,
+        };
+        let is_over = self.workload.peek()?.is_none()
+            && self.lifecycle.at_router.is_empty()
+            && self.views.iter().all(|view| view.num_in_flight == 0);
+        if let Some(autoscaler) = &mut self.lifecycle.autoscaler {
+            autoscaler.decide(self.now, reading);
+            if !is_over {
+                self.events.push(self.now + autoscaler.interval(), Event::Scale);
+            }
+        }
+        self.reconcile(observer);
+        Ok(())
+    }
+
+    /// Brings the number of replicas to what the autoscaler wants, as a ReplicaSet does: those that have
+    /// failed are replaced, and of those too many the youngest goes first, one that is not ready before
+    /// one that is.
+    fn reconcile(&mut self, observer: &mut dyn Observer) {
+        let Some(autoscaler) = &self.lifecycle.autoscaler else { return };
+        let (desired, start_up) = (autoscaler.desired(), autoscaler.start_up());
+        while self.lifecycle.num_active() < desired {
+            let off = self.lifecycle.states.iter().position(|&state| state == ReplicaState::Off);
+            let Some(at) = off else { break };
+            self.start(at, start_up, observer);
+        }
+        while self.lifecycle.num_active() > desired {
+            let states = self.lifecycle.states.iter().enumerate().filter(|(_, state)| state.is_active());
+            let youngest = states.max_by_key(|&(at, state)| {
+                (*state != ReplicaState::Ready, self.lifecycle.started_at[at], at)
+            });
+            let Some((at, _)) = youngest else { break };
+            self.drain(at, observer);
+        }
+    }
+}
+
+/// A request whose client gave up before any replica was ready for it.
+fn unserved(arrival: &Arrival, now: SimTime) -> RequestRecord {
+    let request = &arrival.request;
+    RequestRecord {
+        index: request.index,
+        replica: NO_REPLICA,
+        tenant: request.tenant,
+        session: request.session,
+        turn: request.turn,
+        arrival: arrival.at,
+        first_scheduled: None,
+        first_token: None,
+        finished: now,
+        num_prompt_tokens: request.prompt.len(),
+        num_output_tokens: 0,
+        was_admitted: false,
+        num_local_cached_tokens: 0,
+        num_external_cached_tokens: 0,
+        num_preemptions: 0,
+        finish_reason: FinishReason::Abort,
+        skip_reading_prefix_cache: request.skip_reading_prefix_cache,
+        is_long_enough_to_hit: false,
+        shares_shortest_hit: false,
+    }
+}
