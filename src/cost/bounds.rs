@@ -147,7 +147,7 @@ mod tests {
                     if prefill > 0 {
                         shape.add_prefill(prefill, 0, true);
                     }
-                    let time_ns = cost.step_time(&shape).gpu_ns as f64;
+                    let time_ns = cost.step_time(&shape).gpu_ns() as f64;
                     let StepBounds { compute_ns, memory_ns } = bounds.of(&shape);
                     assert!(time_ns > compute_ns && time_ns > memory_ns, "{name} on {}: {shape:?}", gpu.name);
                 }
