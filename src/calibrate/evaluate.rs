@@ -8,7 +8,7 @@ use super::operations::{
     DecodeOperation, ElementwiseOperation, GemmOperation, MixedOperation, MoeOperation,
     NvlinkAllReduceOperation, PrefillOperation, RateOperation, SamplerOperation,
 };
-use super::table::Timings;
+use super::timings::Timings;
 use crate::catalog::Gpu;
 use crate::cost::collective::RateLaw;
 use crate::cost::{Fit, Profile};

@@ -10,7 +10,7 @@ use super::operations::{
     CollectiveShape, DecodeOperation, ElementwiseOperation, GemmOperation, MixedOperation, MoeOperation,
     NvlinkAllReduceOperation, PrefillOperation, RateOperation, SamplerOperation,
 };
-use super::table::Timings;
+use super::timings::Timings;
 use crate::catalog::Gpu;
 use crate::cost::collective::RateLaw;
 use crate::cost::{Fit, Format, Profile};

@@ -5,7 +5,8 @@ use std::path::Path;
 use csv::StringRecord;
 
 use super::CalibrateError;
-use super::operations::{CollectiveShape, Heads, MoeTiming};
+use super::operations::{CollectiveShape, Heads, MoeTiming, moe_loads};
+use crate::cost::moe::ExpertLoads;
 use crate::cost::{Format, PrefillChunk};
 
 const DTYPES: &str = "bfloat16, float16, fp8, fp8_block, int4_wo, nvfp4, w4a16_mxfp4, w4a8_mxfp4_mxfp8";
@@ -23,6 +24,7 @@ impl Row<'_> {
         self.header.iter().position(|name| name == column)
     }
 
+    /// A value that is none of those that are known.
     pub fn wrong(&self, column: &str, problem: String, known: &str) -> CalibrateError {
         CalibrateError::Value {
             path: self.path.to_owned(),
@@ -55,7 +57,7 @@ impl Row<'_> {
     }
 
     /// A number; empty is an error.
-    fn number(
+    pub fn number(
         &self,
         column: &str,
         wanted: &str,
@@ -143,15 +145,19 @@ impl Row<'_> {
     pub fn moe(&self) -> Result<MoeTiming, CalibrateError> {
         let (hidden, inter) = (self.count("hidden")?, self.count("inter")?);
         let (topk, experts) = (self.count("topk")?, self.count("experts")?);
+        let tokens = self.count("tokens")?;
         Ok(MoeTiming {
-            tokens: self.count("tokens")?,
+            tokens,
             hidden,
             inter: (inter / self.count("moe_tp")?).max(1),
             experts_per_token: topk,
             num_experts: experts,
             expert_matrices: self.expert_matrices((hidden, inter, topk, experts)),
             expert_parallel: self.count("moe_ep")?,
-            activated_experts: Some(self.count_or_0("activated_experts")?).filter(|&count| count > 0),
+            loads: match self.count_or_0("activated_experts")? {
+                0 => moe_loads(self.optional("routing"), tokens, topk, experts),
+                hit => ExpertLoads::independent(f64::from(tokens) * f64::from(topk), f64::from(hit)),
+            },
         })
     }
 

@@ -103,6 +103,7 @@ pub fn parse_hf_config(name: &str, text: &str) -> Result<Model, HfConfigError> {
         qkv_bias: attention_bias || model_type == "qwen2",
         o_bias: attention_bias,
         qk_norm: matches!(model_type, "qwen3" | "qwen3_moe" | "gemma3_text" | "minimax_m2"),
+        qk_norm_over_all_heads: model_type == "minimax_m2",
         attention_sinks: model_type == "gpt_oss",
         weight_dtype: quantization.linear,
         activation_dtype: Dtype::Bf16,

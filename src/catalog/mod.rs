@@ -11,6 +11,7 @@ mod hf_config;
 mod hf_fields;
 mod known_models;
 mod model;
+mod pipeline_stage;
 mod sizing;
 
 pub use dtype::Dtype;
@@ -18,6 +19,7 @@ pub use geometry::{ParameterGroup, ParameterRole};
 pub use gpu::Gpu;
 pub use hf_config::{HfConfigError, parse_hf_config};
 pub use model::{Mla, Model, Moe, SlidingWindow};
+pub use pipeline_stage::PipelineStage;
 pub use sizing::{KvCacheSize, MemoryConfig, SizingError, size_kv_cache};
 
 /// A model or a GPU that the catalogue does not hold.

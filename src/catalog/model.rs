@@ -27,6 +27,9 @@ pub struct Model {
     pub o_bias: bool,
     /// RMS norm over each query and key head (Qwen3, Gemma 3).
     pub qk_norm: bool,
+    /// That norm is over all heads together, so the ranks of tensor parallelism add up its squares
+    /// (MiniMax-M2; `MiniMaxText01RMSNormTP` in vLLM).
+    pub qk_norm_over_all_heads: bool,
     /// One learned sink logit per query head (gpt-oss).
     pub attention_sinks: bool,
     /// Format of the attention and dense MLP weights.

@@ -8,6 +8,7 @@
 
 use serde::Serialize;
 
+use super::pipeline_stage::PipelineStage;
 use super::{Gpu, Model};
 
 /// Bytes per logit at the peak of the sampler's warm-up: 16-bit logits, their 32-bit copy,
@@ -26,6 +27,8 @@ pub struct MemoryConfig {
     /// Fraction of the GPU that the engine may use, above 0 and at most 1.
     pub gpu_memory_utilization: f64,
     pub tensor_parallel_size: u32,
+    /// Stages that share out the layers; the one with the least room decides.
+    pub pipeline_parallel_size: u32,
     /// Tokens per KV cache block.
     pub block_size: u32,
     pub max_num_batched_tokens: u32,
@@ -62,6 +65,11 @@ pub enum SizingError {
          {num_key_value_heads} KV heads of {model} do not divide by it; use a divisor such as 1, 2, 4 or 8"
     )]
     Heads { model: String, num_attention_heads: u32, num_key_value_heads: u32, tensor_parallel_size: u32 },
+    #[error(
+        "`pipeline_parallel_size` is {pipeline_parallel_size}, but {model} has {num_hidden_layers} layers; use \
+         {num_hidden_layers} or less"
+    )]
+    Stages { model: String, num_hidden_layers: u32, pipeline_parallel_size: u32 },
     #[error(
         "{model} does not fit on {tensor_parallel_size} x {gpu}: each GPU lacks {missing_bytes} bytes \
          ({weight_bytes} for weights and {overhead_bytes} for the engine against {requested_bytes} requested); use {}",
@@ -126,6 +134,7 @@ fn check(model: &Model, config: &MemoryConfig) -> Result<(), SizingError> {
     }
     for (name, value) in [
         ("tensor_parallel_size", config.tensor_parallel_size),
+        ("pipeline_parallel_size", config.pipeline_parallel_size),
         ("block_size", config.block_size),
         ("max_num_batched_tokens", config.max_num_batched_tokens),
         ("max_num_seqs", config.max_num_seqs),
@@ -133,6 +142,13 @@ fn check(model: &Model, config: &MemoryConfig) -> Result<(), SizingError> {
         if value == 0 {
             return Err(SizingError::Zero(name));
         }
+    }
+    if config.pipeline_parallel_size > model.num_hidden_layers {
+        return Err(SizingError::Stages {
+            model: model.name.clone(),
+            num_hidden_layers: model.num_hidden_layers,
+            pipeline_parallel_size: config.pipeline_parallel_size,
+        });
     }
     let tp = config.tensor_parallel_size;
     let kv_heads = model.num_key_value_heads;
@@ -149,7 +165,17 @@ fn check(model: &Model, config: &MemoryConfig) -> Result<(), SizingError> {
     Ok(())
 }
 
+/// Of the stage that has room for the fewest blocks.
 fn budget(model: &Model, gpu: &Gpu, config: &MemoryConfig) -> KvCacheSize {
+    let stages = model.pipeline_stages(config.pipeline_parallel_size);
+    let sizes = stages.into_iter().map(|stage| stage_budget(model, &stage, gpu, config));
+    // There is at least one stage.
+    sizes
+        .min_by_key(|size| size.num_gpu_blocks)
+        .unwrap_or_else(|| stage_budget(model, &PipelineStage::whole(model), gpu, config))
+}
+
+fn stage_budget(model: &Model, stage: &PipelineStage, gpu: &Gpu, config: &MemoryConfig) -> KvCacheSize {
     let tp = config.tensor_parallel_size;
     // Rounded up as in `request_memory`.
     let requested_bytes = (gpu.memory_bytes as f64 * config.gpu_memory_utilization).ceil() as u64;
@@ -157,13 +183,14 @@ fn budget(model: &Model, gpu: &Gpu, config: &MemoryConfig) -> KvCacheSize {
         num_gpu_blocks: 0,
         // Saturating here and below: a block or a batch of 2^32 tokens does not fit, and says so.
         bytes_per_block: (model.kv_bytes_per_token_per_layer(tp)
-            * u64::from(model.num_layers_per_kv_cache_group()))
+            * u64::from(stage.num_layers_per_kv_cache_group(model)))
         .saturating_mul(u64::from(config.block_size)),
         requested_bytes,
-        weight_bytes: model.weight_bytes_per_rank(tp),
+        weight_bytes: model.weight_bytes_of_stage(stage, tp),
         activation_bytes: peak_activation_bytes(model, config),
-        cudagraph_bytes: cudagraph_bytes(model, config),
-        non_torch_bytes: NON_TORCH_BYTES + if tp > 1 { COMMUNICATION_BYTES } else { 0 },
+        cudagraph_bytes: cudagraph_bytes(stage, config),
+        non_torch_bytes: NON_TORCH_BYTES
+            + if tp > 1 || config.pipeline_parallel_size > 1 { COMMUNICATION_BYTES } else { 0 },
         available_bytes: 0,
     };
     size.available_bytes =
@@ -202,13 +229,13 @@ fn peak_activation_bytes(model: &Model, config: &MemoryConfig) -> u64 {
 }
 
 /// One graph per capture size for mixed batches, and one for each size a decode batch can have.
-fn cudagraph_bytes(model: &Model, config: &MemoryConfig) -> u64 {
+fn cudagraph_bytes(stage: &PipelineStage, config: &MemoryConfig) -> u64 {
     if !config.estimate_cudagraphs {
         return 0;
     }
     let largest = config.max_num_seqs.saturating_mul(2).min(512).min(config.max_num_batched_tokens);
     let graphs = num_capture_sizes(largest) + num_capture_sizes(config.max_num_seqs.min(largest));
-    u64::from(graphs) * u64::from(model.num_hidden_layers) * CUDA_GRAPH_BYTES_PER_LAYER
+    u64::from(graphs) * u64::from(stage.num_layers()) * CUDA_GRAPH_BYTES_PER_LAYER
 }
 
 /// How many of vLLM's capture sizes are at most `largest`: 1, 2, 4, then every 8 below 256, then
@@ -229,6 +256,7 @@ mod tests {
         MemoryConfig {
             gpu_memory_utilization: 0.9,
             tensor_parallel_size: 1,
+            pipeline_parallel_size: 1,
             block_size: 16,
             max_num_batched_tokens: 2048,
             max_num_seqs: 256,

@@ -9,7 +9,7 @@ use super::host::HostLaw;
 use super::mixed_attention::MixedAttentionLaw;
 use super::moe::MoeLaw;
 use super::prefill_attention::{Packing, PrefillAttentionLaw};
-use super::{Format, Profile};
+use super::{Fit, Format, Profile};
 use crate::catalog::{Dtype, Gpu};
 
 /// Who lends to whom: links decide over collectives, and efficiencies resemble each other among
@@ -136,7 +136,23 @@ impl CompleteProfile {
     }
 
     pub fn all_gather(&self) -> impl Iterator<Item = &RateLaw> {
-        let found = self.find(|profile| (!profile.all_gather.is_empty()).then_some(&profile.all_gather));
+        self.rate_laws(|profile| &profile.all_gather)
+    }
+
+    pub fn reduce_scatter(&self) -> impl Iterator<Item = &RateLaw> {
+        self.rate_laws(|profile| &profile.reduce_scatter)
+    }
+
+    pub fn all_to_all(&self) -> impl Iterator<Item = &RateLaw> {
+        self.rate_laws(|profile| &profile.all_to_all)
+    }
+
+    /// Of the first profile that has any.
+    fn rate_laws<'a>(
+        &'a self,
+        laws: impl Fn(&'a Profile) -> &'a Vec<Fit<RateLaw>>,
+    ) -> impl Iterator<Item = &'a RateLaw> {
+        let found = self.find(|profile| Some(laws(profile)).filter(|fits| !fits.is_empty()));
         found.into_iter().flat_map(|(fits, _)| fits.iter().map(|fit| &fit.law))
     }
 

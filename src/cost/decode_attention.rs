@@ -6,7 +6,10 @@
 //! t       = t0 + pnorm(memory, compute) + row_us B heads_kv / SMs + length_us min(kv, 4096)
 //! ```
 //!
-//! Bytes are keys and values once, queries and outputs. Splits are sequences times KV heads times
+//! Bytes are keys and values once, queries and outputs. Kernels that share out no KV head once there
+//! are nearly as many as the SMs take at a time, two each, run in waves (FlashAttention 2's
+//! `num_splits_heuristic`): memory takes `1 + wave_share (whole waves / waves - 1)` times as long.
+//! Splits are sequences times KV heads times
 //! 256-token pieces: few of them leave SMs idle. `G` query heads share a KV head.
 
 use super::attention::AttentionShape;
@@ -32,6 +35,8 @@ law! {
         group_us = 0.05 in [0.0, 2.0] else 0.0,
         /// What one KV head of one sequence adds whatever its length, microseconds on one SM.
         row_us = 0.5 in [0.0, 5.0] else 0.0,
+        /// How far KV heads that are not shared out run in whole waves.
+        wave_share = 0.5 in [0.0, 1.0] else 0.0,
         /// Speed of a warm L2 against memory.
         l2_speedup = 3.0 in [1.0, 10.0] else 1.0,
         /// Share of the L2 that a benchmark's KV stays in.
@@ -39,12 +44,18 @@ law! {
     }
 }
 
+/// Thread blocks that an SM takes at a time, and the share of all of them that is busy enough.
+const HEADS_PER_SM: f64 = 2.0;
+const UNSPLIT_FROM: f64 = 0.8;
+
 #[derive(Clone, Debug)]
 pub struct DecodeAttention {
     law: DecodeAttentionLaw,
     l2: L2,
     l2_bytes: f64,
     heads_kv: f64,
+    /// KV heads that run at a time.
+    slots: f64,
     kv_bytes: f64,
     query_bytes: f64,
     bytes_per_us: f64,
@@ -70,6 +81,7 @@ impl DecodeAttention {
             l2,
             l2_bytes: gpu.l2_bytes as f64,
             heads_kv: shape.decode_heads_kv,
+            slots: HEADS_PER_SM * num_sms,
             kv_bytes: shape.kv_bytes_per_token,
             query_bytes: shape.decode_query_bytes,
             bytes_per_us: gpu.hbm_bytes_per_s * 1e-6 * law.memory_efficiency,
@@ -88,10 +100,19 @@ impl DecodeAttention {
         let bytes = batch * (kv_tokens * self.kv_bytes + self.query_bytes);
         let speedup = self.l2.speedup(bytes, self.l2_bytes, law.l2_speedup, law.l2_share);
         let penalty = (law.split_penalty / splits).powf(law.split_power);
-        let memory = bytes / (self.bytes_per_us * speedup) * (1.0 + penalty);
+        let memory = bytes / (self.bytes_per_us * speedup) * (1.0 + penalty) * self.waves(rows);
         let compute = (self.head_us * rows).max(self.compute_us_per_token * batch * kv_tokens);
         let length = law.length_us * 1e-3 * kv_tokens.min(4096.0);
         law.t0_us + smooth_max(memory, compute, law.p) + self.row_us * rows + length
+    }
+
+    /// What whole waves cost over a fraction of one.
+    fn waves(&self, rows: f64) -> f64 {
+        if rows < UNSPLIT_FROM * self.slots {
+            return 1.0;
+        }
+        let waves = rows / self.slots;
+        1.0 + self.law.wave_share * (waves.ceil() / waves - 1.0)
     }
 
     pub fn t0_us(&self) -> f64 {
@@ -120,6 +141,14 @@ mod tests {
         let bytes = 8.0 * (1000.0 * 4096.0 + 16384.0);
         let memory = bytes / 1e6 * (1.0 + 25.0 / (64.0 * 1000.0 / 256.0));
         assert!((time - (10.0 + memory + 0.64 + 0.5)).abs() < 1e-9, "{time}");
+        // 256 rows on 200 places: two waves.
+        let waves =
+            DecodeAttentionLaw { wave_share: 0.5, split_penalty: 0.0, row_us: 0.0, length_us: 0.0, ..law };
+        let time = DecodeAttention::new(&shape, &gpu, &waves, 1.0, L2::Cold).time_us(32, 1000.0);
+        assert!(
+            (time - (10.0 + 4.0 * bytes / 1e6 * (1.0 + 0.5 * (2.0 / 1.28 - 1.0)))).abs() < 1e-9,
+            "{time}"
+        );
         // Latent attention has arithmetic to do.
         let latent = AttentionShape { decode_flops_per_token: 1e9, ..shape };
         let time = DecodeAttention::new(&latent, &gpu, &law, 0.5, L2::Cold).time_us(8, 1000.0);

@@ -96,9 +96,9 @@ impl Host {
         to_ns(time_us * scale * own)
     }
 
-    /// GPU time of a step outside kernels.
-    pub fn gpu_step_ns(&self) -> u64 {
-        to_ns(self.law.gpu_step_us + self.law.gpu_layer_us * self.num_layers)
+    /// GPU time of a step outside kernels, over all stages of a pipeline.
+    pub fn gpu_step_ns(&self, num_stages: u32) -> u64 {
+        to_ns(self.law.gpu_step_us * f64::from(num_stages) + self.law.gpu_layer_us * self.num_layers)
     }
 
     /// Scheduling, input preparation and output handling on the CPU.

@@ -5,10 +5,10 @@ use crate::catalog::{Dtype, Gpu, Model};
 use super::CompleteProfile;
 use super::collective::{AllGather, AllReduce};
 use super::elementwise::Elementwise;
+use super::expert_layer::ExpertLayer;
 use super::gemm::Gemm;
 use super::law::L2;
-use super::moe::{MoeLayer, MoeShape};
-use super::tuned_moe;
+use super::parallelism::Parallelism;
 
 /// Kernel time in microseconds, by kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,24 +19,33 @@ pub(super) struct KernelTimes {
     pub other_us: f64,
 }
 
+impl KernelTimes {
+    pub fn sum_us(&self) -> f64 {
+        self.gemm_us + self.moe_us + self.comms_us + self.other_us
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Layers {
     /// Products with the number of layers that have them.
     gemms: Vec<(f64, Gemm)>,
     /// Element-wise kernels: how many a step runs and the bytes each moves per token.
     elementwise_kernels: Vec<(f64, f64)>,
-    moe: Option<(f64, MoeLayer)>,
+    experts: Option<(f64, ExpertLayer)>,
     lm_head: Gemm,
     all_reduce: Option<AllReduce>,
     all_gather: Option<AllGather>,
     elementwise: Elementwise,
     num_layers: f64,
     hidden_bytes: f64,
+    /// What the ranks add up for a norm over all heads: a square sum each of query and key.
+    norm_bytes: f64,
     vocab_size: u32,
 }
 
 impl Layers {
-    pub fn new(model: &Model, gpu: &Gpu, tp: u32, profile: &CompleteProfile) -> Self {
+    pub fn new(model: &Model, gpu: &Gpu, parallelism: &Parallelism, profile: &CompleteProfile) -> Self {
+        let tp = parallelism.tensor_parallel_size;
         let num_layers = f64::from(model.num_hidden_layers);
         let gemm = |n: u32, k: u32, dtype| Gemm::new(n, k, dtype, gpu, profile.gemm(dtype, gpu), L2::Cold);
         let hidden = model.hidden_size;
@@ -74,26 +83,15 @@ impl Layers {
         Self {
             gemms,
             elementwise_kernels,
-            moe: model.moe.as_ref().map(|moe| {
-                let inter = moe.moe_intermediate_size.div_ceil(tp);
-                let shape = MoeShape {
-                    hidden,
-                    inter,
-                    num_experts: moe.num_experts,
-                    experts_per_token: f64::from(moe.num_experts_per_tok),
-                    expert_matrices: 3,
-                    dtype: moe.expert_dtype,
-                    is_tuned: moe.expert_dtype == Dtype::Bf16
-                        && tuned_moe::is_tuned(gpu, moe.num_experts, inter),
-                };
-                (f64::from(moe_layers), MoeLayer::new(&shape, gpu, profile.moe(moe.expert_dtype)))
-            }),
+            experts: ExpertLayer::new(model, gpu, parallelism, profile)
+                .map(|experts| (f64::from(moe_layers), experts)),
             lm_head: gemm(model.vocab_size.div_ceil(tp), hidden, model.activation_dtype),
             all_reduce: AllReduce::new(tp, gpu, &profile.all_reduce()),
             all_gather: AllGather::new(tp, profile.all_gather()),
             elementwise: Elementwise::new(gpu, profile.elementwise(), profile.sampler()),
             num_layers,
             hidden_bytes,
+            norm_bytes: if model.qk_norm_over_all_heads { 8.0 } else { 0.0 },
             vocab_size: model.vocab_size,
         }
     }
@@ -104,17 +102,33 @@ impl Layers {
         let sum = |terms: &mut dyn Iterator<Item = f64>| terms.sum::<f64>();
         KernelTimes {
             gemm_us: sum(&mut self.gemms.iter().map(|(count, gemm)| count * gemm.time_us(num_tokens))),
-            moe_us: self.moe.as_ref().map_or(0.0, |(count, moe)| count * moe.time_us(num_tokens)),
-            // After attention and after the MLP.
-            comms_us: self
-                .all_reduce
-                .as_ref()
-                .map_or(0.0, |ring| 2.0 * self.num_layers * ring.time_us(self.hidden_bytes * tokens)),
+            moe_us: self.experts.as_ref().map_or(0.0, |(count, layer)| count * layer.kernel_us(num_tokens)),
+            comms_us: self.comms_us(num_tokens),
             other_us: sum(&mut self
                 .elementwise_kernels
                 .iter()
                 .map(|(count, bytes)| count * self.elementwise.time_us(bytes * tokens))),
         }
+    }
+
+    /// After attention and after the MLP, for norms over all heads, and between data-parallel engines.
+    fn comms_us(&self, num_tokens: u32) -> f64 {
+        let tokens = f64::from(num_tokens);
+        let all_reduce_us = |token_bytes: f64| {
+            let all_reduce = self.all_reduce.as_ref().filter(|_| token_bytes > 0.0);
+            all_reduce.map_or(0.0, |all_reduce| all_reduce.time_us(token_bytes * tokens))
+        };
+        let mut num_all_reduces = 2.0 * self.num_layers;
+        let mut travel = 0.0;
+        if let Some((layers, experts)) = &self.experts {
+            travel = layers * experts.travel_us(num_tokens);
+            if experts.replaces_all_reduce() {
+                num_all_reduces -= layers;
+            }
+        }
+        num_all_reduces * all_reduce_us(self.hidden_bytes)
+            + self.num_layers * all_reduce_us(self.norm_bytes)
+            + travel
     }
 
     /// LM head and sampling for `num_sampled` requests.

@@ -3,15 +3,18 @@
 //! [`CostModel`] is the one seam. [`CostModel::Constant`] gives tests exact times;
 //! [`CostModel::Roofline`] adds up the operations of a step, one file each. An operation's law has a
 //! few numbers, fitted to measured kernels by `calibrate` and kept in a [`Profile`]. The room knows
-//! nothing of the engine: the simulation fills a [`StepShape`] from what the scheduler decided.
+//! nothing of the engine but the names of its hash algorithms: the simulation fills a [`StepShape`] from what the scheduler decided.
 
 pub mod attention;
 pub mod collective;
 mod complete_profile;
 pub mod decode_attention;
+pub mod drafter;
 pub mod elementwise;
+mod expert_layer;
 mod format;
 pub mod gemm;
+pub mod hashing;
 pub mod host;
 pub mod law;
 mod layers;
@@ -19,6 +22,7 @@ mod memo;
 pub mod mixed_attention;
 mod model;
 pub mod moe;
+mod parallelism;
 pub mod prefill_attention;
 pub mod profile;
 mod roofline;
@@ -27,8 +31,11 @@ mod step_shape;
 pub mod tuned_moe;
 
 pub use complete_profile::CompleteProfile;
+pub use drafter::Drafts;
 pub use format::Format;
+pub use hashing::{BlockHashing, HashingLaw, HashingProfile};
 pub use model::{ConstantCost, CostModel};
+pub use parallelism::{All2AllBackend, Parallelism};
 pub use profile::{Fit, FitError, Profile, ProfileError};
 pub use roofline::Roofline;
 pub use step_shape::{PrefillChunk, StepShape, StepTime};

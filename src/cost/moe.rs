@@ -67,6 +67,47 @@ pub struct MoeShape {
     pub is_tuned: bool,
 }
 
+/// How the tokens of a step choose the experts of one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertLoads {
+    /// Experts that are chosen at all.
+    pub hit: f64,
+    /// Choices in all.
+    pub rows: f64,
+    /// Blocks that the rows of each expert fill, for each of [`BLOCK_ROWS`].
+    pub blocks: [f64; 4],
+}
+
+/// Rows that a block can have.
+pub const BLOCK_ROWS: [f64; 4] = [16.0, 32.0, 64.0, 128.0];
+
+impl ExpertLoads {
+    /// `rows` choices over `hit` experts, each independent: half a block is padding, less of it where
+    /// most experts have a single row.
+    pub fn independent(rows: f64, hit: f64) -> Self {
+        let hit = hit.min(rows).max(1e-9);
+        let blocks = BLOCK_ROWS.map(|block| {
+            let full = rows / hit / block;
+            hit * (full + 0.5 + 0.5 * (-2.0 * full).exp())
+        });
+        Self { hit, rows, blocks }
+    }
+
+    /// Known rows of each expert.
+    pub fn listed(loads: impl IntoIterator<Item = f64>) -> Self {
+        let mut all = Self { hit: 0.0, rows: 0.0, blocks: [0.0; 4] };
+        for rows in loads {
+            all.hit += f64::from(u8::from(rows > 0.0));
+            all.rows += rows;
+            all.blocks
+                .iter_mut()
+                .zip(BLOCK_ROWS)
+                .for_each(|(blocks, block)| *blocks += (rows / block).ceil());
+        }
+        all
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct MoeLayer {
     law: MoeLaw,
@@ -103,23 +144,29 @@ impl MoeLayer {
     }
 
     pub fn time_us(&self, num_tokens: u32) -> f64 {
-        let missed = (1.0 - self.experts_per_token / self.num_experts).powf(f64::from(num_tokens));
-        self.time_with_hit_us(num_tokens, self.num_experts * (1.0 - missed))
+        self.time_with_choices_us(num_tokens, self.experts_per_token)
     }
 
-    /// For benchmarks that say how many experts their tokens hit.
-    pub fn time_with_hit_us(&self, num_tokens: u32, hit: f64) -> f64 {
+    /// Where a token chooses so many of this rank's experts, on average.
+    pub fn time_with_choices_us(&self, num_tokens: u32, experts_per_token: f64) -> f64 {
+        let missed = (1.0 - experts_per_token / self.num_experts).max(0.0).powf(f64::from(num_tokens));
+        let rows = f64::from(num_tokens) * experts_per_token;
+        let loads = ExpertLoads::independent(rows, self.num_experts * (1.0 - missed));
+        self.time_with_loads_us(num_tokens, &loads)
+    }
+
+    /// For benchmarks that say more of how their tokens choose.
+    pub fn time_with_loads_us(&self, num_tokens: u32, loads: &ExpertLoads) -> f64 {
         let law = &self.law;
-        let rows = f64::from(num_tokens) * self.experts_per_token;
-        let hit = hit.min(rows).max(1e-9);
+        let ExpertLoads { hit, rows, blocks } = *loads;
         let by_default = law.block_rows == BlockRows::Default && !self.is_tuned;
-        let block = if by_default {
-            if f64::from(num_tokens) <= self.num_experts { 16.0 } else { 64.0 }
+        let size = if by_default {
+            if f64::from(num_tokens) <= self.num_experts { 0 } else { 2 }
         } else {
-            (rows / hit).clamp(16.0, 128.0).log2().ceil().exp2()
+            // The power of two that an expert's rows fit in.
+            BLOCK_ROWS.iter().position(|&block| rows / hit <= block).unwrap_or(BLOCK_ROWS.len() - 1)
         };
-        let full = rows / hit / block;
-        let blocks = hit * (full + 0.5 + 0.5 * (-2.0 * full).exp());
+        let (block, blocks) = (BLOCK_ROWS[size], blocks[size]);
         let mut gain = 1.0;
         if self.is_tuned {
             gain *= law.tuned_gain;
@@ -132,9 +179,51 @@ impl MoeLayer {
     }
 }
 
+/// The load of the busiest of the ranks that share a layer's experts.
+///
+/// On average `T` tokens make `r = T k / n` choices on each of `n` ranks. Choices that are independent
+/// and even have a variance of about `r (1 - 1/n)`, so the most of `n` ranks is taken as
+/// `min(r + sqrt(2 ln n r (1 - 1/n)), T min(k, experts of a rank))`. Served tokens prefer some experts,
+/// which vLLM's load balancer evens out where it is on; neither is modelled.
+#[derive(Clone, Copy, Debug)]
+pub struct BusiestRank {
+    ranks: f64,
+    experts_per_token: f64,
+    most_per_token: f64,
+}
+
+impl BusiestRank {
+    /// `num_ranks` is at least one, `experts_per_token` are chosen of all ranks' experts.
+    pub fn new(num_ranks: u32, experts_per_token: u32, experts_of_rank: u32) -> Self {
+        Self {
+            ranks: f64::from(num_ranks),
+            experts_per_token: f64::from(experts_per_token),
+            most_per_token: f64::from(experts_per_token.min(experts_of_rank)),
+        }
+    }
+
+    /// How many experts of this rank a token chooses, on average over `tokens`.
+    pub fn experts_per_token(self, tokens: f64) -> f64 {
+        let mean = tokens * self.experts_per_token / self.ranks;
+        let spread = 2.0 * self.ranks.ln() * mean * (1.0 - 1.0 / self.ranks);
+        (mean + spread.sqrt()).min(tokens * self.most_per_token) / tokens
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_busiest_rank_has_more_than_its_share_and_no_more_than_all() {
+        let busiest = BusiestRank::new(8, 8, 32);
+        // One row each on average: 1 + sqrt(2 ln 8 x 7/8).
+        assert!((busiest.experts_per_token(1.0) - (1.0 + (2.0 * 8f64.ln() * 0.875).sqrt())).abs() < 1e-12);
+        // The more tokens, the more even.
+        assert!(busiest.experts_per_token(10_000.0) < 1.02);
+        let few = BusiestRank::new(8, 8, 2);
+        assert_eq!(few.experts_per_token(1.0), 2.0);
+    }
 
     fn layer(expert_matrices: u32, block_rows: BlockRows) -> MoeLayer {
         // 100 Tflop/s and 1 TB/s.
@@ -157,7 +246,8 @@ mod tests {
     fn few_tokens_read_the_experts_they_hit() {
         assert!((layer(3, BlockRows::Default).time_us(1) - 4.0 * 3.0).abs() < 1e-9);
         assert!((layer(2, BlockRows::Default).time_us(1) - 4.0 * 2.0).abs() < 1e-9);
-        assert!((layer(3, BlockRows::Default).time_with_hit_us(16, 10.0) - 10.0 * 3.0).abs() < 1e-9);
+        let ten = ExpertLoads::independent(64.0, 10.0);
+        assert!((layer(3, BlockRows::Default).time_with_loads_us(16, &ten) - 10.0 * 3.0).abs() < 1e-9);
     }
 
     /// 4096 tokens on 64 experts: 256 rows each, four blocks of 64 and half a block of padding.

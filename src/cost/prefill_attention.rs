@@ -48,6 +48,8 @@ law! {
         wave_share = 0.5 in [0.0, 1.0] else 0.0,
         /// Loss to the power limit for each factor of e beyond 1 ms.
         throttle = 0.02 in [0.0, 0.2] else 0.0,
+        /// What packing the heads of single queries takes before and after, where only these are.
+        one_query_us = 5.0 in [0.0, 40.0] else 0.0,
         /// Speed of a warm L2 against memory.
         l2_speedup = 2.0 in [1.0, 8.0] else 1.0,
         /// Share of the L2 that a benchmark's operands stay in.
@@ -134,7 +136,12 @@ impl PrefillAttention {
         let speedup = self.l2.speedup(read + written, self.l2_bytes, law.l2_speedup, law.l2_share);
         let bytes_per_us = self.bytes_per_us * speedup;
         let memory = read / (bytes_per_us * law.memory_efficiency);
-        law.t0_us + smooth_max(compute, memory, law.memory_p) + law.write_passes * written / bytes_per_us
+        let is_packed = chunks.iter().all(|chunk| chunk.num_tokens <= 1) && self.heads_q > self.heads_kv;
+        let packing_us = if is_packed && law.packing == Packing::OneQuery { law.one_query_us } else { 0.0 };
+        law.t0_us
+            + packing_us
+            + smooth_max(compute, memory, law.memory_p)
+            + law.write_passes * written / bytes_per_us
     }
 
     fn tiles(&self, queries: u32) -> f64 {

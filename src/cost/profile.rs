@@ -164,16 +164,7 @@ impl Profile {
     /// # Errors
     /// [`ProfileError::Yaml`] with the place, [`ProfileError::OutOfBounds`].
     pub fn from_yaml(text: &str) -> Result<Self, ProfileError> {
-        let profile: Self = serde_yaml::from_str(text).map_err(|error| {
-            let error = error.without_snippet();
-            let place = error.location();
-            let message = error.to_string();
-            ProfileError::Yaml {
-                line: place.map_or(1, |place| place.line()),
-                column: place.map_or(1, |place| place.column()),
-                problem: message.lines().next().unwrap_or_default().to_owned(),
-            }
-        })?;
+        let profile: Self = read_yaml(text)?;
         profile.check_bounds()?;
         Ok(profile)
     }
@@ -214,7 +205,21 @@ impl Profile {
     }
 }
 
-fn within_bounds<L: Law>(operation: &str, law: &L) -> Result<(), ProfileError> {
+/// A file's plain data, or where in it what is wrong.
+pub(super) fn read_yaml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, ProfileError> {
+    serde_yaml::from_str(text).map_err(|error| {
+        let error = error.without_snippet();
+        let place = error.location();
+        let message = error.to_string();
+        ProfileError::Yaml {
+            line: place.map_or(1, |place| place.line()),
+            column: place.map_or(1, |place| place.column()),
+            problem: message.lines().next().unwrap_or_default().to_owned(),
+        }
+    })
+}
+
+pub(super) fn within_bounds<L: Law>(operation: &str, law: &L) -> Result<(), ProfileError> {
     for (parameter, value) in L::PARAMETERS.iter().zip(law.values()) {
         let is_fine = (parameter.low..=parameter.high).contains(&value) || value == parameter.neutral;
         if !is_fine {

@@ -3,9 +3,12 @@
 use crate::catalog::{Gpu, Model};
 
 use super::attention::Attention;
+use super::collective::AllGather;
+use super::drafter::{Drafter, Drafts};
 use super::host::{Host, Kernels};
 use super::layers::{KernelTimes, Layers};
 use super::memo::Memo;
+use super::parallelism::Parallelism;
 use super::{CompleteProfile, Profile, StepShape, StepTime};
 
 /// The cost of steps of one model on one kind of GPU.
@@ -14,6 +17,8 @@ pub struct Roofline {
     layers: Layers,
     attention: Attention,
     host: Host,
+    drafter: Option<Drafter>,
+    stages: Stages,
     max_num_tokens: u32,
     max_context_tokens: u32,
     caveats: Vec<String>,
@@ -23,9 +28,14 @@ pub struct Roofline {
 }
 
 impl Roofline {
-    /// `tp` ranks, at least one; the formats of weights and KV cache are the model's.
-    pub fn new(model: &Model, gpu: &Gpu, tp: u32, profile: Profile) -> Self {
-        let tp = tp.max(1);
+    /// The formats of weights and KV cache are the model's; `drafts` are those of speculative decoding.
+    pub fn new(
+        model: &Model,
+        gpu: &Gpu,
+        parallelism: &Parallelism,
+        drafts: Option<Drafts>,
+        profile: Profile,
+    ) -> Self {
         let profile = CompleteProfile::new(profile, gpu);
         let (max_num_tokens, max_context_tokens) = profile.max_tokens_and_context();
         let mut caveats = profile.caveats(
@@ -34,15 +44,23 @@ impl Roofline {
             model.moe.as_ref().map(|moe| moe.expert_dtype),
             model.kv_cache_dtype,
         );
+        if parallelism.pipeline_parallel_size > 1 {
+            caveats.push(
+                "sending between pipeline stages was not measured; NCCL's all-gather between two ranks stands in"
+                    .to_owned(),
+            );
+        }
         if model.mla.is_some() {
             caveats.push(
                 "latent attention was not measured; the laws of grouped-query attention stand in".to_owned(),
             );
         }
         Self {
-            layers: Layers::new(model, gpu, tp, &profile),
-            attention: Attention::new(model, gpu, tp, &profile),
+            layers: Layers::new(model, gpu, parallelism, &profile),
+            attention: Attention::new(model, gpu, parallelism.tensor_parallel_size, &profile),
             host: Host::new(*profile.host(), model.num_hidden_layers),
+            drafter: drafts.map(|drafts| Drafter::new(drafts, model, gpu, parallelism, &profile)),
+            stages: Stages::new(model, parallelism, &profile),
             max_num_tokens,
             max_context_tokens,
             caveats,
@@ -57,16 +75,19 @@ impl Roofline {
     }
 
     pub(super) fn step_time(&mut self, shape: &StepShape, num_tokens: u32) -> StepTime {
-        let (layers, host) = (&self.layers, &self.host);
-        let [gemm_ns, moe_ns, comms_ns, elementwise_ns] =
-            self.layers_ns.get(num_tokens, || parts_ns(layers.time_us(num_tokens), host, num_tokens));
+        let (layers, host, stages) = (&self.layers, &self.host, &self.stages);
+        let [gemm_ns, moe_ns, comms_ns, elementwise_ns] = self.layers_ns.get(num_tokens, || {
+            let [gemm_ns, moe_ns, comms_ns, elementwise_ns] =
+                parts_ns(layers.time_us(num_tokens), host, num_tokens);
+            [gemm_ns, moe_ns, comms_ns + stages.sends_ns(host, num_tokens), elementwise_ns]
+        });
         let mut time = StepTime {
             gemm_ns,
             attention_ns: host.kernels_ns(Kernels::Others, self.attention.time_us(shape), num_tokens),
             moe_ns,
             comms_ns,
             elementwise_ns,
-            launch_ns: host.gpu_step_ns(),
+            launch_ns: host.gpu_step_ns(stages.num),
             host_ns: host.host_ns(shape.num_requests()),
             ..StepTime::default()
         };
@@ -77,6 +98,11 @@ impl Roofline {
             time.gemm_ns += gemm_ns;
             time.comms_ns += comms_ns;
             time.sampler_ns = sampler_ns;
+            time.head_ns = gemm_ns + comms_ns + sampler_ns;
+        }
+        if let Some(drafter) = &self.drafter {
+            time.drafts_ns = host.kernels_ns(Kernels::Others, drafter.time_us(shape), num_tokens);
+            time.head_ns += time.drafts_ns;
         }
         time
     }
@@ -91,6 +117,40 @@ impl Roofline {
         shape.num_tokens() <= self.max_num_tokens
             && longest_prefill.unwrap_or(0) <= self.max_context_tokens
             && mean_decode <= u64::from(self.max_context_tokens)
+    }
+}
+
+/// What the stages of a pipeline send to the next: hidden states and residual, each rank of tensor
+/// parallelism its part, gathered again there (`PPGroup.send_tensor_dict` in vLLM).
+#[derive(Clone, Debug)]
+struct Stages {
+    num: u32,
+    send: Option<AllGather>,
+    gather: Option<AllGather>,
+    token_bytes: f64,
+    tensor_parallel_size: f64,
+}
+
+impl Stages {
+    fn new(model: &Model, parallelism: &Parallelism, profile: &CompleteProfile) -> Self {
+        let (num, tp) = (parallelism.pipeline_parallel_size, parallelism.tensor_parallel_size);
+        Self {
+            num,
+            // Two ranks that gather `2 b` bytes send `b` to each other at a time.
+            send: AllGather::new(num.min(2), profile.all_gather()),
+            gather: AllGather::new(tp, profile.all_gather()),
+            token_bytes: 2.0 * f64::from(model.hidden_size) * model.activation_dtype.bytes_per_value(),
+            tensor_parallel_size: f64::from(tp),
+        }
+    }
+
+    /// All sends of a step.
+    fn sends_ns(&self, host: &Host, num_tokens: u32) -> u64 {
+        let Some(send) = &self.send else { return 0 };
+        let bytes = self.token_bytes * f64::from(num_tokens);
+        let mut send_us = send.time_us(2.0 * bytes / self.tensor_parallel_size);
+        send_us += self.gather.as_ref().map_or(0.0, |gather| gather.time_us(bytes));
+        host.kernels_ns(Kernels::Collectives, send_us * f64::from(self.num - 1), num_tokens)
     }
 }
 
@@ -114,7 +174,13 @@ mod tests {
     fn cost(model: &str, gpu: &str, tp: u32) -> CostModel {
         let gpu = Gpu::find(gpu).unwrap();
         let profile = Profile::built_in(gpu).unwrap().clone();
-        CostModel::Roofline(Box::new(Roofline::new(&Model::find(model).unwrap(), gpu, tp, profile)))
+        CostModel::Roofline(Box::new(Roofline::new(
+            &Model::find(model).unwrap(),
+            gpu,
+            &Parallelism::tensor(tp),
+            None,
+            profile,
+        )))
     }
 
     fn decode(num: u32, context: u64) -> StepShape {
@@ -243,7 +309,13 @@ mod tests {
     fn caveats_name_what_was_not_measured() {
         let gpu = Gpu::find("A100").unwrap();
         let model = Model::find("Llama-3.1-8B").unwrap().with_weight_dtype(Dtype::Fp8);
-        let roofline = Roofline::new(&model, gpu, 1, Profile::built_in(gpu).unwrap().clone());
+        let roofline = Roofline::new(
+            &model,
+            gpu,
+            &Parallelism::tensor(1),
+            None,
+            Profile::built_in(gpu).unwrap().clone(),
+        );
         assert!(
             roofline
                 .caveats()

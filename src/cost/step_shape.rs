@@ -69,9 +69,13 @@ pub struct StepTime {
     pub sampler_ns: u64,
     /// Between kernels and between steps: launches, input copies.
     pub launch_ns: u64,
+    /// What makes the drafts of speculative decoding.
+    pub drafts_ns: u64,
     /// Of a constant cost, which knows no operations.
     pub other_ns: u64,
     pub host_ns: u64,
+    /// The part of the GPU's time that only the last stage of a pipeline has: LM head, sampling, drafts.
+    pub head_ns: u64,
 }
 
 impl StepTime {
@@ -84,6 +88,7 @@ impl StepTime {
             + self.elementwise_ns
             + self.sampler_ns
             + self.launch_ns
+            + self.drafts_ns
             + self.other_ns
     }
 }
@@ -97,7 +102,9 @@ impl std::ops::AddAssign for StepTime {
         self.elementwise_ns += more.elementwise_ns;
         self.sampler_ns += more.sampler_ns;
         self.launch_ns += more.launch_ns;
+        self.drafts_ns += more.drafts_ns;
         self.other_ns += more.other_ns;
         self.host_ns += more.host_ns;
+        self.head_ns += more.head_ns;
     }
 }

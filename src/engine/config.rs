@@ -87,6 +87,8 @@ pub struct EngineConfig {
     /// One KV cache group per kind of layer; group ids are positions.
     pub kv_cache_groups: Vec<KvCacheSpec>,
     pub decode_context_parallel_size: u32,
+    /// Stages that share out the layers.
+    pub pipeline_parallel_size: u32,
     pub speculative: Option<SpeculativeConfig>,
     /// LoRA adapters in one step, `None` for no limit.
     pub max_loras: Option<u32>,
@@ -118,6 +120,7 @@ impl Default for EngineConfig {
             enable_kv_cache_events: false,
             kv_cache_groups: vec![KvCacheSpec::full(16)],
             decode_context_parallel_size: 1,
+            pipeline_parallel_size: 1,
             speculative: None,
             max_loras: None,
             kv_connector: None,
@@ -174,9 +177,10 @@ impl EngineConfig {
         self.eagle().is_some() && self.num_hash_lookahead_tokens() == 0
     }
 
-    /// Steps that may be in flight at once (`VllmConfig.max_concurrent_batches`).
+    /// Steps that may be in flight at once (`VllmConfig.max_concurrent_batches`): one for each stage,
+    /// and one more that the host plans meanwhile.
     pub fn max_concurrent_batches(&self) -> u32 {
-        if self.async_scheduling { 2 } else { 1 }
+        self.pipeline_parallel_size + u32::from(self.async_scheduling)
     }
 
     /// Tokens scheduled but not yet processed, at most (`VllmConfig.max_in_flight_tokens`).
@@ -229,6 +233,7 @@ impl EngineConfig {
             ("max_num_batched_tokens", self.max_num_batched_tokens),
             ("max_model_len", self.max_model_len),
             ("decode_context_parallel_size", self.decode_context_parallel_size),
+            ("pipeline_parallel_size", self.pipeline_parallel_size),
         ] {
             if value == 0 {
                 return error(field, "it is 0".into(), "give a number of 1 or more");
@@ -245,6 +250,7 @@ impl EngineConfig {
             ("max_num_batched_tokens", self.max_num_batched_tokens, MAX_TOKENS),
             ("block_size", self.block_size.max(block_tokens), MAX_BLOCK_TOKENS),
             ("decode_context_parallel_size", self.decode_context_parallel_size, MAX_RANKS),
+            ("pipeline_parallel_size", self.pipeline_parallel_size, MAX_RANKS),
             ("num_speculative_tokens", self.num_speculative_tokens(), MAX_DRAFT_TOKENS),
         ] {
             if value > most {

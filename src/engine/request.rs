@@ -121,6 +121,9 @@ pub struct Request {
     pub num_preemptions: u32,
     /// Sequence number of the last step that it was scheduled in, for deferred frees.
     pub last_sched_seq: u64,
+    /// The first call of `schedule` that can plan its next token; later than the next one only with
+    /// asynchronous scheduling over several pipeline stages.
+    pub next_decode_eligible_step: u64,
     /// The first step that does not list it, if it is steady; then the counts above are those before
     /// that step.
     pub(super) steady_since: Option<NonZeroU64>,
@@ -162,6 +165,7 @@ impl Request {
             shared_prefix_boundary: 0,
             num_preemptions: 0,
             last_sched_seq: 0,
+            next_decode_eligible_step: 0,
             steady_since: None,
             prefill_stats: Some(PrefillStats::default()),
             is_deferred: false,

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::collector::Collector;
 use super::manifest::MANIFEST;
 use super::*;
-use crate::cost::{ConstantCost, CostModel};
+use crate::cost::{BlockHashing, ConstantCost, CostModel};
 use crate::engine::hash::RequestBlockHasher;
 use crate::engine::kv_cache::{KvCacheManager, KvCacheSpec};
 use crate::engine::scheduler::Scheduler;
@@ -80,7 +80,7 @@ pub(super) fn simulation_with(
         let drafts = config.speculative.map(|_| DraftAcceptance { acceptance_rate: 0.5, seed: 1 });
         let scheduler = Scheduler::new(config.clone(), Some(hasher), None).unwrap();
         let cost = CostModel::Constant(ConstantCost { step_ns: 1_000_000, per_token_ns: 1_000 });
-        Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts })
+        Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts, hashing: BlockHashing::FREE })
     };
     let replicas = (0..num_replicas).map(|_| replica()).collect();
     Simulation::new(Box::new(workload), replicas, Box::new(RoundRobin::default()), actions)

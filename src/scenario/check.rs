@@ -6,11 +6,11 @@ use super::ScenarioError;
 use super::build::Typed;
 use super::engine_section::{EngineSection, TransferSection};
 use super::error::{ErrorKind, suggest};
-use super::file::{CostSection, ScenarioFile};
+use super::file::{CostSection, HashingConstant, HashingSection, ScenarioFile};
 use super::kv_cache_groups::{blocks_for_one_request, longest_model_len};
 use super::server_size::{self, ModelError};
 use crate::catalog::{Gpu, KvCacheSize, Model, SizingError, UnknownName, size_kv_cache};
-use crate::cost::Profile;
+use crate::cost::{HashingLaw, HashingProfile, Profile};
 use crate::engine::EngineConfig;
 use crate::engine::kv_cache::KvCacheSpec;
 use crate::text_file::TextFileError;
@@ -30,6 +30,7 @@ pub(super) struct Checked {
     pub engine: EngineConfig,
     pub kv_cache_size: KvCacheSize,
     pub profile: Profile,
+    pub hashing: HashingLaw,
 }
 
 /// # Errors
@@ -41,6 +42,7 @@ pub(super) fn check(typed: &Typed, file: &ScenarioFile) -> Result<Checked, Scena
     let (engine, kv_cache_size) = check_engine(typed, &file.engine, &model, gpu)?;
     check_workload(typed, file, engine.max_model_len)?;
     let profile = check_cost(typed, file.cost.as_ref(), gpu)?;
+    let hashing = check_hashing(typed, file)?;
     for (index, action) in file.actions.iter().enumerate() {
         if !(0.0..=MAX_AT_S).contains(&action.at_s) {
             return Err(typed
@@ -48,7 +50,7 @@ pub(super) fn check(typed: &Typed, file: &ScenarioFile) -> Result<Checked, Scena
                 .hint(format!("give seconds from the start, 0 to {MAX_AT_S}")));
         }
     }
-    Ok(Checked { model, gpu, engine, kv_cache_size, profile })
+    Ok(Checked { model, gpu, engine, kv_cache_size, profile, hashing })
 }
 
 /// The name becomes a folder.
@@ -107,6 +109,12 @@ fn check_engine(
     let size = size_kv_cache(model, gpu, &memory).map_err(|error| sizing_error(typed, &error))?;
     engine.num_gpu_blocks = section.num_gpu_blocks_override.unwrap_or(size.num_gpu_blocks);
     check_context_parallel(typed, section, model)?;
+    // `ModelConfig._verify_with_expert_parallelism`.
+    if section.enable_expert_parallel && model.moe.is_none() {
+        return Err(typed
+            .wrong("engine.enable_expert_parallel", format!("{} has no experts", model.name))
+            .hint("leave enable_expert_parallel out, or take a mixture-of-experts model"));
+    }
     engine.validate().map_err(|error| {
         let field = format!("engine.{}", field_name(error.field));
         typed.wrong(&field, format!("{}: {}", error.field, error.problem)).hint(error.hint)
@@ -134,6 +142,7 @@ fn sizing_error(typed: &Typed, error: &SizingError) -> ScenarioError {
         SizingError::Utilization(_) => "engine.gpu_memory_utilization".to_owned(),
         SizingError::Zero(field) => format!("engine.{field}"),
         SizingError::Heads { .. } => "engine.tensor_parallel_size".to_owned(),
+        SizingError::Stages { .. } => "engine.pipeline_parallel_size".to_owned(),
         SizingError::DoesNotFit { .. } => "model".to_owned(),
     };
     typed.wrong_as(&field, &error.to_string())
@@ -335,6 +344,53 @@ fn check_cost(typed: &Typed, cost: Option<&CostSection>, gpu: &Gpu) -> Result<Pr
         }
     }
     built_in
+}
+
+/// Of the engine's algorithm; exact times stay exact unless told otherwise.
+fn check_hashing(typed: &Typed, file: &ScenarioFile) -> Result<HashingLaw, ScenarioError> {
+    let is_constant = matches!(file.cost, Some(CostSection::Constant(_)));
+    let algorithm = file.engine.prefix_caching_hash_algo;
+    let of = |profile: &HashingProfile, field: &str| {
+        profile.algorithms.get(&algorithm).map(|fit| fit.law).ok_or_else(|| {
+            typed.wrong(field, format!("{algorithm} was not measured")).hint(
+                "measure it with tests/vllm/measure_hashing.py, or take another prefix_caching_hash_algo",
+            )
+        })
+    };
+    match &file.block_hashing {
+        Some(HashingSection::Free) => Ok(HashingLaw::neutral()),
+        None if is_constant => Ok(HashingLaw::neutral()),
+        None | Some(HashingSection::Measured) => {
+            let built_in = HashingProfile::built_in();
+            of(built_in.map_err(|error| typed.wrong("block_hashing", error))?, "block_hashing")
+        }
+        Some(HashingSection::Constant(constant)) => {
+            for (field, value) in [("block_ns", constant.block_ns), ("token_ns", constant.token_ns)] {
+                if !(0.0..=1e6).contains(&value) {
+                    return Err(typed
+                        .wrong(&format!("block_hashing.constant.{field}"), format!("`{field}` is {value}"))
+                        .hint("give nanoseconds, 0 to 1000000"));
+                }
+            }
+            let HashingConstant { block_ns, token_ns } = *constant;
+            Ok(HashingLaw { block_ns, token_ns, ..HashingLaw::neutral() })
+        }
+        Some(HashingSection::Profile(path)) => {
+            let field = "block_hashing.profile";
+            let path = typed.source.path.parent().unwrap_or(Path::new("")).join(path);
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                typed
+                    .wrong(field, format!("cannot read the profile {}: {error}", path.display()))
+                    .hint("give the path of a profile that `kvsim calibrate hashing` wrote, relative to the scenario")
+            })?;
+            let profile = HashingProfile::from_yaml(&text).map_err(|error| {
+                typed
+                    .wrong(field, format!("{}: {error}", path.display()))
+                    .hint("correct the profile, or write it again with `kvsim calibrate hashing`")
+            })?;
+            of(&profile, field)
+        }
+    }
 }
 
 fn read_profile(typed: &Typed, file: &str) -> Result<Profile, ScenarioError> {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kv_cache_groups::groups_of;
 use crate::catalog::{Dtype, Gpu, MemoryConfig, Model};
+use crate::cost::{Drafts, Parallelism};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
 use crate::engine::connector::{EvictionOrder, TierKind};
 use crate::engine::hash::PrefixCachingHashAlgo;
@@ -15,6 +16,9 @@ use crate::engine::{EngineConfig, SchedulingPolicy};
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSection {
     pub tensor_parallel_size: u32,
+    pub pipeline_parallel_size: u32,
+    /// Ranks hold whole experts instead of a slice of every one.
+    pub enable_expert_parallel: bool,
     pub gpu_memory_utilization: f64,
     /// Tokens in a block.
     pub block_size: u32,
@@ -62,6 +66,8 @@ impl Default for EngineSection {
         let engine = EngineConfig::default();
         Self {
             tensor_parallel_size: 1,
+            pipeline_parallel_size: engine.pipeline_parallel_size,
+            enable_expert_parallel: false,
             gpu_memory_utilization: 0.92,
             block_size: engine.block_size,
             num_gpu_blocks_override: None,
@@ -169,11 +175,29 @@ impl EngineSection {
         (self.max_num_seqs.unwrap_or(seqs.min(tokens)), tokens)
     }
 
+    /// How the ranks of a replica share the model.
+    pub(super) fn parallelism(&self) -> Parallelism {
+        Parallelism {
+            pipeline_parallel_size: self.pipeline_parallel_size.max(1),
+            enable_expert_parallel: self.enable_expert_parallel,
+            ..Parallelism::tensor(self.tensor_parallel_size.max(1))
+        }
+    }
+
+    /// What makes drafts, if anything does.
+    pub(super) fn drafts(&self) -> Option<Drafts> {
+        self.speculative_config.map(|spec| match spec.method {
+            SpecMethod::Eagle => Drafts::Head { num_tokens: spec.num_speculative_tokens },
+            SpecMethod::Ngram => Drafts::Ngram,
+        })
+    }
+
     /// What decides how much memory is left for KV cache; `engine` is what was made of this.
     pub(super) fn memory_config(&self, engine: &EngineConfig) -> MemoryConfig {
         MemoryConfig {
             gpu_memory_utilization: self.gpu_memory_utilization,
             tensor_parallel_size: self.tensor_parallel_size,
+            pipeline_parallel_size: self.pipeline_parallel_size,
             block_size: engine.block_size,
             max_num_batched_tokens: engine.max_num_batched_tokens,
             max_num_seqs: engine.max_num_seqs,
@@ -216,6 +240,7 @@ impl EngineSection {
             enable_kv_cache_events: self.kv_events_config.enable_kv_cache_events,
             kv_cache_groups: self.groups(model),
             decode_context_parallel_size: self.decode_context_parallel_size,
+            pipeline_parallel_size: self.pipeline_parallel_size,
             speculative: self.speculative_config.map(|spec| SpeculativeConfig {
                 method: spec.method,
                 num_speculative_tokens: spec.num_speculative_tokens,

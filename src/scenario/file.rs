@@ -30,6 +30,9 @@ pub struct ScenarioFile {
     /// One replica if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterSection>,
+    /// The host's time to hash blocks: measured unless the cost is constant.
+    #[serde(default)]
+    pub block_hashing: Option<HashingSection>,
     /// What is done to the servers while they run.
     #[serde(default)]
     pub actions: Vec<ActionSection>,
@@ -47,6 +50,28 @@ pub enum CostSection {
     Profile(String),
     /// So much for each step and each of its tokens.
     Constant(ConstantSection),
+}
+
+/// How long hashing blocks takes the host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HashingSection {
+    /// No time at all.
+    Free,
+    /// As measured with vLLM's own functions on one CPU, by `prefix_caching_hash_algo`.
+    Measured,
+    /// A file that `kvsim calibrate hashing` wrote, relative to this one.
+    Profile(String),
+    /// So much for each block and each of its tokens.
+    Constant(HashingConstant),
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HashingConstant {
+    pub block_ns: f64,
+    #[serde(default)]
+    pub token_ns: f64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use super::file::{CostSection, ScenarioFile};
 use super::lifecycle::check_lifecycle;
 use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
-use crate::cost::{ConstantCost, CostModel, Profile, Roofline};
+use crate::cost::{BlockHashing, ConstantCost, CostModel, HashingLaw, Profile, Roofline};
 use crate::engine::EngineConfig;
 use crate::workload::ConfigError;
 
@@ -37,6 +37,8 @@ pub struct Pool {
     pub profile: Profile,
     /// Hash blocks as vLLM does, although no KV event shows it.
     pub(super) has_digests: bool,
+    /// How fast the host hashes blocks.
+    pub hashing: HashingLaw,
 }
 
 impl Pool {
@@ -58,7 +60,12 @@ impl Pool {
             kv_cache_size: checked.kv_cache_size,
             profile: checked.profile,
             has_digests: false,
+            hashing: checked.hashing,
         })
+    }
+
+    pub(super) fn block_hashing(&self, hash_block_size: u32) -> BlockHashing {
+        BlockHashing::new(&self.hashing, hash_block_size)
     }
 
     /// The cost that the scenario asks for.
@@ -74,8 +81,8 @@ impl Pool {
 
     /// The cost with a profile of its GPU.
     pub fn cost_with(&self, profile: Profile) -> CostModel {
-        let tp = self.section.tensor_parallel_size;
-        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, tp, profile)))
+        let (parallelism, drafts) = (self.section.parallelism(), self.section.drafts());
+        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, &parallelism, drafts, profile)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::engine_section::{TierSection, TransferSection};
 use super::pool::Pool;
-use crate::cost::CostModel;
+use crate::cost::{BlockHashing, CostModel};
 use crate::engine::EngineConfigError;
 use crate::engine::connector::{KvConnector, TierConfig, TierGroup, TieredConnector};
 use crate::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
@@ -37,7 +37,9 @@ impl Pool {
             .section
             .speculative_config
             .map(|spec| DraftAcceptance { acceptance_rate: spec.acceptance_rate, seed });
-        Ok(Replica::new(ReplicaConfig { scheduler, cost, transfers, drafts }))
+        let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
+        let hashing = if is_hashed { self.block_hashing(hash_block_size) } else { BlockHashing::FREE };
+        Ok(Replica::new(ReplicaConfig { scheduler, cost, transfers, drafts, hashing }))
     }
 
     /// Digests only where somebody sees them: in KV events, and in the block explorer.

@@ -15,6 +15,8 @@ pub(super) enum Event {
     Arrival,
     /// A request reaches the replica that the router chose for it, some time after it came.
     Deliver,
+    /// A replica's input thread has hashed the prompt of the request that it took in first.
+    Hashed { replica: u32 },
     /// The patience of a request's client ends. After what the client waits for can have come.
     Abort { replica: u32, slot: RequestSlot, index: u64 },
     /// The patience of a client ends whose request waits at the router.

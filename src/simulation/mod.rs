@@ -8,6 +8,7 @@ mod kv_usage;
 mod lifecycle;
 mod observer;
 mod output_steps;
+mod pipeline;
 mod replica;
 pub mod router;
 mod run;
@@ -18,6 +19,8 @@ mod transfers;
 mod abort_tests;
 #[cfg(test)]
 mod fleet_tests;
+#[cfg(test)]
+mod host_tests;
 #[cfg(test)]
 mod tests;
 

@@ -13,10 +13,11 @@ use rustc_hash::FxHashSet;
 use super::kv_usage::KvUsage;
 use super::observer::{EngineCall, Observer, RequestRecord, StepRecord};
 use super::output_steps::OutputSteps;
+use super::pipeline::Pipeline;
 use super::transfers::Transfers;
-use crate::cost::{CostModel, StepShape};
+use crate::cost::{BlockHashing, CostModel, StepShape};
 use crate::engine::connector::{KvConnector, TierKind, TierStats};
-use crate::engine::hash::BlockHash;
+use crate::engine::hash::{BlockHash, RequestBlockHasher};
 use crate::engine::kv_cache::JournalEntry;
 use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::{
@@ -36,6 +37,8 @@ pub struct ReplicaConfig {
     pub transfers: Option<Transfers>,
     /// With speculative decoding.
     pub drafts: Option<DraftAcceptance>,
+    /// What hashing blocks costs the host.
+    pub hashing: BlockHashing,
 }
 
 /// How many drafts the model accepts: each with the same chance, up to the first that it rejects.
@@ -124,7 +127,12 @@ pub struct Replica {
     queue: VecDeque<Batch>,
     /// Processed batches, kept for their buffers.
     spare: Vec<Batch>,
-    gpu_free_at: SimTime,
+    pipeline: Pipeline,
+    hashing: BlockHashing,
+    /// Requests whose prompts the input thread hashes, in the order in which they came, with the time
+    /// when it is done.
+    input: VecDeque<(SimTime, Arrival)>,
+    input_free_at: SimTime,
     kv_usage: KvUsage,
     num_steps: u64,
     /// Steps processed that computed something.
@@ -144,6 +152,7 @@ pub struct Replica {
 impl Replica {
     pub fn new(config: ReplicaConfig) -> Self {
         let max_batches = config.scheduler.config().max_concurrent_batches() as usize;
+        let pipeline = Pipeline::new(config.scheduler.config().pipeline_parallel_size);
         Self {
             index: 0,
             scheduler: config.scheduler,
@@ -153,7 +162,10 @@ impl Replica {
             max_batches,
             queue: VecDeque::with_capacity(max_batches),
             spare: Vec::new(),
-            gpu_free_at: SimTime::ZERO,
+            pipeline,
+            hashing: config.hashing,
+            input: VecDeque::new(),
+            input_free_at: SimTime::ZERO,
             kv_usage: KvUsage::default(),
             num_steps: 0,
             num_computing_steps: 0,
@@ -209,6 +221,29 @@ impl Replica {
         self.transfers.as_ref().map(|transfers| transfers.connector().stats()).unwrap_or_default()
     }
 
+    /// A request reaches the engine core, whose input thread hashes the blocks of its prompt, one
+    /// request after the other (`preprocess_add_request` in `v1/engine/core.py`). When it is done, and
+    /// [`Self::add_request`] may follow.
+    pub(super) fn receive(&mut self, now: SimTime, arrival: Arrival) -> SimTime {
+        let request = &arrival.request;
+        let num_tokens = request.prompt.len();
+        let mm_tokens = request.extras.mm.iter().map(|item| item.length_tokens).sum();
+        let num_keyed_tokens = if request.extras.lora.is_some() { num_tokens } else { mm_tokens };
+        let hashing = SimTime(self.hashing.prompt_ns(num_tokens, num_keyed_tokens));
+        self.input_free_at = self.input_free_at.max(now) + hashing;
+        self.input.push_back((self.input_free_at, arrival));
+        self.input_free_at
+    }
+
+    /// The request that [`Self::receive`] took in first, if it is hashed by `now`.
+    pub(super) fn next_received(&mut self, now: SimTime) -> Option<Arrival> {
+        if self.input.front()?.0 > now {
+            return None;
+        }
+        self.input.pop_front().map(|(_, arrival)| arrival)
+    }
+
+    /// At `now` the engine takes in a request that [`Self::receive`] has hashed.
     pub(super) fn add_request(
         &mut self,
         now: SimTime,
@@ -330,7 +365,8 @@ impl Replica {
         }
         self.live.clear();
         self.spare.extend(self.queue.drain(..));
-        self.gpu_free_at = now;
+        self.pipeline = Pipeline::new(self.scheduler.config().pipeline_parallel_size);
+        self.input_free_at = now;
         if let Some(transfers) = &mut self.transfers {
             transfers.restart();
         }
@@ -391,10 +427,16 @@ impl Replica {
     pub(super) fn iterate(&mut self, now: SimTime, observer: &mut dyn Observer) -> Next {
         let mut at = now;
         if self.scheduler.has_requests() {
-            let batch = self.plan(now, observer);
+            let mut batch = self.plan(now, observer);
             let had_tokens = batch.output.total_num_scheduled_tokens > 0;
             let is_empty =
                 !had_tokens && batch.output.finished.is_empty() && batch.output.preempted.is_empty();
+            if is_empty && self.takes_empty_steps() {
+                // All wait for their tokens to pass the stages; the next call may find them ready.
+                batch.done_at = now;
+                self.queue.push_back(batch);
+                return Next::Iterate(now);
+            }
             if is_empty && let Some(oldest) = self.queue.front() {
                 // Nothing new before that step's output is there.
                 let done_at = oldest.done_at;
@@ -423,6 +465,16 @@ impl Replica {
         }
     }
 
+    /// vLLM fills its queue with empty steps too. That can change something only where requests are
+    /// passed over for some calls of the scheduler: in a pipeline, while something is in flight.
+    fn takes_empty_steps(&self) -> bool {
+        let config = self.scheduler.config();
+        config.pipeline_parallel_size > 1
+            && config.async_scheduling
+            && self.queue.len() + 1 < self.max_batches
+            && self.queue.iter().any(|batch| batch.output.total_num_scheduled_tokens > 0)
+    }
+
     fn plan(&mut self, now: SimTime, observer: &mut dyn Observer) -> Batch {
         let mut batch = self.spare.pop().unwrap_or_default();
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
@@ -442,9 +494,9 @@ impl Replica {
         batch.record.gpu_ns = time.gpu_ns();
         batch.record.time = time;
         batch.record.host_ns = time.host_ns;
-        batch.record.started_at = (now + SimTime(time.host_ns)).max(self.gpu_free_at);
-        batch.done_at = batch.record.started_at + SimTime(batch.record.gpu_ns);
-        self.gpu_free_at = batch.done_at;
+        let passage = self.pipeline.run(self.scheduler.current_step(), now + SimTime(time.host_ns), time);
+        batch.record.started_at = passage.started_at;
+        batch.done_at = passage.done_at;
         let call = EngineCall::Schedule { record: &batch.record, output: &batch.output };
         tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
         if let Some(transfers) = &mut self.transfers {
@@ -498,6 +550,7 @@ impl Replica {
         let Some(mut batch) = self.queue.pop_front() else { return Next::Iterate(now) };
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         let reported = self.transfers.as_mut().map(|transfers| transfers.worker_output(now));
+        let num_hashed_before = self.num_hashed_blocks();
         self.scheduler.update_from_output(
             &batch.output,
             &batch.sampled,
@@ -539,7 +592,13 @@ impl Replica {
             observer.on_request(&record);
         }
         self.spare.push(batch);
-        Next::Iterate(now)
+        // Blocks that outputs filled are hashed in the thread that plans.
+        let num_hashed = self.num_hashed_blocks() - num_hashed_before;
+        Next::Iterate(now + SimTime(self.hashing.output_ns(num_hashed)))
+    }
+
+    fn num_hashed_blocks(&self) -> u64 {
+        self.scheduler.hasher().map_or(0, RequestBlockHasher::num_hashed_blocks)
     }
 
     /// The number of blocks in use may have changed.

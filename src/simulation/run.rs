@@ -262,6 +262,7 @@ impl Simulation {
                     self.update(replica as usize, observer);
                 }
             }
+            Event::Hashed { replica } => self.admit(replica as usize, observer)?,
             Event::Abort { replica, slot, index } => {
                 let at_replica = replica as usize;
                 if self.replicas[at_replica].replica.abort(at, slot, index, observer) {
@@ -349,14 +350,50 @@ impl Simulation {
         arrival: Arrival,
         observer: &mut dyn Observer,
     ) -> Result<(), SimulationError> {
-        let index = arrival.request.index;
         if matches!(self.lifecycle.states[at], ReplicaState::Off | ReplicaState::Starting(_)) {
             // It went while the request was on its way.
             self.metrics.left(at);
-            self.router.ended(index, at);
+            self.router.ended(arrival.request.index, at);
             return self.send(arrival, observer);
         }
+        let hashed_at = self.replicas[at].replica.receive(self.now, arrival);
+        if hashed_at > self.now {
+            self.events.push(hashed_at, Event::Hashed { replica: at as u32 });
+            return Ok(());
+        }
+        self.admit(at, observer)
+    }
+
+    /// A replica's engine takes in the request that reached it first, if that is hashed; a server that
+    /// began anew meanwhile may have lost it.
+    fn admit(&mut self, at: usize, observer: &mut dyn Observer) -> Result<(), SimulationError> {
+        match self.replicas[at].replica.next_received(self.now) {
+            Some(arrival) => self.take_in(at, arrival, observer),
+            None => Ok(()),
+        }
+    }
+
+    /// A replica's engine takes in what its input thread still hashes, because it fails.
+    pub(super) fn admit_all(
+        &mut self,
+        at: usize,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
+        while let Some(arrival) = self.replicas[at].replica.next_received(SimTime::MAX) {
+            self.take_in(at, arrival, observer)?;
+        }
+        Ok(())
+    }
+
+    fn take_in(
+        &mut self,
+        at: usize,
+        arrival: Arrival,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
+        let index = arrival.request.index;
         let trace_line = arrival.request.trace_line;
+        // An abort waits behind its request in the input thread.
         let gives_up_at = arrival.request.patience.map(|patience| arrival.at + patience.lasts);
         let added = self.replicas[at].replica.add_request(self.now, arrival, observer);
         let slot = added.map_err(|source| SimulationError::Request { index, trace_line, source })?;

@@ -1,6 +1,6 @@
 use super::router::RoundRobin;
 use super::*;
-use crate::cost::{ConstantCost, CostModel};
+use crate::cost::{BlockHashing, ConstantCost, CostModel};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
 use crate::engine::connector::{
     EvictionOrder, KvConnector, TierConfig, TierGroup, TierKind, TieredConnector,
@@ -145,12 +145,21 @@ pub(super) fn replica(
     transfers: Option<Transfers>,
     drafts: Option<DraftAcceptance>,
 ) -> Replica {
+    replica_with_hashing(config, transfers, drafts, BlockHashing::FREE)
+}
+
+pub(super) fn replica_with_hashing(
+    config: EngineConfig,
+    transfers: Option<Transfers>,
+    drafts: Option<DraftAcceptance>,
+    hashing: BlockHashing,
+) -> Replica {
     let hasher = RequestBlockHasher::identity(16, config.num_hash_lookahead_tokens());
     let connector =
         transfers.as_ref().map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
     let scheduler = Scheduler::new(config, Some(hasher), connector).unwrap();
     let cost = CostModel::Constant(ConstantCost { step_ns: 1_000, per_token_ns: 10 });
-    Replica::new(ReplicaConfig { scheduler, cost, transfers, drafts })
+    Replica::new(ReplicaConfig { scheduler, cost, transfers, drafts, hashing })
 }
 
 pub(super) fn run(workload: Box<dyn Workload>, replica: Replica, actions: Vec<Action>) -> Seen {

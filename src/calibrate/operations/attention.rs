@@ -60,7 +60,7 @@ impl Operation for DecodeOperation {
     const SCOPE: &'static str = "head 128, KV over twice L2, batch x KV heads >= 8";
 
     fn variants(_gpu: &Gpu, _format: Format) -> Vec<Variant<DecodeAttentionLaw>> {
-        let free = &[
+        let rows: &[&str] = &[
             "t0_us",
             "memory_efficiency",
             "head_us",
@@ -73,7 +73,20 @@ impl Operation for DecodeOperation {
             "l2_speedup",
             "l2_share",
         ];
-        vec![Variant { law: DecodeAttentionLaw::neutral(), free }]
+        let waves: &[&str] = &[
+            "t0_us",
+            "memory_efficiency",
+            "head_us",
+            "p",
+            "split_penalty",
+            "split_power",
+            "length_us",
+            "group_us",
+            "wave_share",
+            "l2_speedup",
+            "l2_share",
+        ];
+        [rows, waves].map(|free| Variant { law: DecodeAttentionLaw::neutral(), free }).into()
     }
 
     fn predict_us(shape: &DecodeShape, format: Format, gpu: &Gpu, law: &DecodeAttentionLaw) -> f64 {
@@ -153,6 +166,19 @@ impl Operation for PrefillOperation {
             "l2_speedup",
             "l2_share",
         ];
+        let single: &[&str] = &[
+            "t0_us",
+            "compute_efficiency",
+            "memory_efficiency",
+            "p",
+            "tile_us",
+            "pad_tokens",
+            "tail",
+            "memory_p",
+            "write_passes",
+            "wave_share",
+            "one_query_us",
+        ];
         // What few head counts can tell.
         let lean: &[&str] = &[
             "t0_us",
@@ -171,7 +197,7 @@ impl Operation for PrefillOperation {
         ];
         let variant = |(tile_rows, packing)| {
             let law = PrefillAttentionLaw::neutral(tile_rows, packing);
-            [long, warm, lean].map(|free| Variant { law, free })
+            [long, warm, single, lean].map(|free| Variant { law, free })
         };
         kernels.into_iter().flat_map(variant).collect()
     }

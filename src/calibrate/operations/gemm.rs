@@ -48,7 +48,7 @@ impl Operation for GemmOperation {
     fn variants(_gpu: &Gpu, format: Format) -> Vec<Variant<GemmLaw>> {
         let variant = |tiling, free| Variant { law: GemmLaw::neutral(tiling), free };
         match format {
-            Format::Bf16 => vec![variant(Tiling::BestSplit, DENSE)],
+            Format::Bf16 => vec![variant(Tiling::BestSplit, DENSE), variant(Tiling::BestFineSplit, DENSE)],
             _ => vec![variant(Tiling::Best, QUANTISED), variant(Tiling::ByRows, QUANTISED)],
         }
     }

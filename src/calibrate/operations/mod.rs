@@ -5,6 +5,7 @@ mod collective;
 mod elementwise;
 mod gemm;
 mod moe;
+mod moe_routing;
 
 pub(super) use attention::{
     DecodeOperation, DecodeShape, Heads, MixedOperation, MixedShape, PrefillOperation, PrefillShape,
@@ -13,3 +14,4 @@ pub(super) use collective::{CollectiveShape, NvlinkAllReduceOperation, RateOpera
 pub(super) use elementwise::{ElementwiseOperation, ElementwiseShape, SamplerOperation, SamplerShape};
 pub(super) use gemm::{GemmOperation, GemmShape};
 pub(super) use moe::{MoeOperation, MoeTiming};
+pub(super) use moe_routing::loads as moe_loads;

@@ -1,7 +1,7 @@
 use super::super::operation::{Operation, Variant};
 use crate::catalog::Gpu;
 use crate::cost::Format;
-use crate::cost::moe::{BlockRows, MoeLaw, MoeLayer, MoeShape};
+use crate::cost::moe::{BlockRows, BusiestRank, ExpertLoads, MoeLaw, MoeLayer, MoeShape};
 use crate::cost::tuned_moe;
 
 #[derive(Clone, Copy, Debug)]
@@ -15,8 +15,8 @@ pub(in crate::calibrate) struct MoeTiming {
     pub expert_matrices: u32,
     /// Ranks that share the experts: the timed rank's load is not known beyond 1.
     pub expert_parallel: u32,
-    /// Where the benchmark forced it.
-    pub activated_experts: Option<u32>,
+    /// Of all ranks together, as the benchmark's routing has it.
+    pub loads: ExpertLoads,
 }
 
 /// All experts on one rank, of a size that models have.
@@ -53,7 +53,7 @@ impl Operation for MoeOperation {
     }
 
     fn predict_us(shape: &MoeTiming, format: Format, gpu: &Gpu, law: &MoeLaw) -> f64 {
-        // A rank holds its share of the experts, and on average sees its share of the choices.
+        // A rank holds its share of the experts.
         let num_experts = (shape.num_experts / shape.expert_parallel).max(1);
         let local = MoeShape {
             hidden: shape.hidden,
@@ -65,10 +65,11 @@ impl Operation for MoeOperation {
             is_tuned: format == Format::Bf16 && tuned_moe::is_tuned(gpu, num_experts, shape.inter),
         };
         let layer = MoeLayer::new(&local, gpu, law);
-        match shape.activated_experts {
-            Some(hit) => layer.time_with_hit_us(shape.tokens, f64::from(hit)),
-            None => layer.time_us(shape.tokens),
+        if shape.expert_parallel == 1 {
+            return layer.time_with_loads_us(shape.tokens, &shape.loads);
         }
+        let busiest = BusiestRank::new(shape.expert_parallel, shape.experts_per_token, num_experts);
+        layer.time_with_choices_us(shape.tokens, busiest.experts_per_token(f64::from(shape.tokens)))
     }
 
     fn is_in_scope(shape: &MoeTiming, _format: Format, _gpu: &Gpu) -> bool {

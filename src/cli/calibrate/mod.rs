@@ -2,6 +2,7 @@
 
 pub(super) mod bench;
 mod gpu;
+mod hashing;
 mod output;
 mod show;
 mod table;
@@ -30,6 +31,7 @@ enum CalibrateCommand {
     Gpu(gpu::GpuArguments),
     Table(table::TableArguments),
     Bench(bench::BenchArguments),
+    Hashing(hashing::HashingArguments),
     Show(show::ShowArguments),
 }
 
@@ -41,6 +43,7 @@ pub(super) fn calibrate(
         CalibrateCommand::Gpu(arguments) => gpu::calibrate_gpu(arguments, console),
         CalibrateCommand::Table(arguments) => table::table(arguments, console),
         CalibrateCommand::Bench(arguments) => bench::bench(arguments, console),
+        CalibrateCommand::Hashing(arguments) => hashing::hashing(arguments, console),
         CalibrateCommand::Show(arguments) => show::show(arguments, console),
     }
 }

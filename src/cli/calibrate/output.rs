@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::calibrate::OperationErrors;
-use crate::cost::{Fit, FitError, Profile};
+use crate::cost::{Fit, FitError, HashingProfile, Profile};
 
 /// How well one law of a profile fits.
 #[derive(Serialize)]
@@ -96,6 +96,26 @@ pub(super) fn fits_table(profile: &Profile) -> String {
             format!("{:.1}", held_out.median_percent),
             format!("{:.1}", held_out.p90_percent),
             format!("{:+.1}", held_out.bias_percent),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+/// Nanoseconds of each algorithm.
+pub(super) fn hashing_table(profile: &HashingProfile) -> String {
+    let header =
+        ["algorithm", "block ns", "token ns", "extra keys ns", "append ns", "rows", "med %", "p90 %"];
+    let mut table = plain_table(&header, 1);
+    for (algorithm, fit) in &profile.algorithms {
+        table.add_row([
+            algorithm.name().to_owned(),
+            format!("{:.0}", fit.law.block_ns),
+            format!("{:.2}", fit.law.token_ns),
+            format!("{:.0}", fit.law.extra_keys_ns),
+            format!("{:.0}", fit.law.append_ns),
+            fit.rows.to_string(),
+            format!("{:.1}", fit.fit_error.median_percent),
+            format!("{:.1}", fit.fit_error.p90_percent),
         ]);
     }
     table.trim_fmt()

@@ -159,7 +159,7 @@ fn write_profiles(profiles: &[Profile], out: &Path) -> Result<(), CalibrateError
 }
 
 /// Today in UTC, by the calendar's 400-year cycle.
-fn today() -> String {
+pub(super) fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let mut days = (seconds / 86_400) as i64;
     let is_leap = |year: i64| (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;

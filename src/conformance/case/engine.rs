@@ -136,6 +136,7 @@ impl EngineCase {
             policy: self.policy,
             enable_kv_cache_events: self.enable_kv_cache_events,
             kv_cache_groups: self.kv_cache_groups.iter().map(spec).collect(),
+            pipeline_parallel_size: 1,
             decode_context_parallel_size: self.dcp_world_size,
             speculative: self.num_speculative_tokens.map(|num_speculative_tokens| SpeculativeConfig {
                 method: self.spec_method.unwrap_or(SpecMethod::Eagle),

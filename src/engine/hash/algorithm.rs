@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::block_hash::BlockDigest;
 
 /// How a block is serialized and hashed. The default is vLLM's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PrefixCachingHashAlgo {
     /// SHA-256 of the pickle.

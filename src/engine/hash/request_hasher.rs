@@ -20,6 +20,7 @@ use crate::prompt::{PromptExtras, TokenRuns};
 pub struct RequestBlockHasher {
     layout: BlockLayout,
     mode: Rc<RefCell<Mode>>,
+    num_hashed_blocks: u64,
 }
 
 #[derive(Debug)]
@@ -85,7 +86,11 @@ impl RequestBlockHasher {
 
     fn new(block_size: u32, num_lookahead_tokens: u32, mode: Mode) -> Self {
         assert!(block_size > 0, "a block has at least one token");
-        Self { layout: BlockLayout { block_size, num_lookahead_tokens }, mode: Rc::new(RefCell::new(mode)) }
+        Self {
+            layout: BlockLayout { block_size, num_lookahead_tokens },
+            mode: Rc::new(RefCell::new(mode)),
+            num_hashed_blocks: 0,
+        }
     }
 
     /// Appends the hashes of the blocks of `tokens` that became full since the last call.
@@ -100,10 +105,17 @@ impl RequestBlockHasher {
         hashes: &mut Vec<BlockHash>,
     ) {
         let HashCursor { trie: place, mm_index } = cursor;
+        let num_before = hashes.len();
         match &mut *self.mode.borrow_mut() {
             Mode::Identity(trie) => trie.extend(self.layout, tokens, extras, place, mm_index, hashes),
             Mode::Digests(chain) => chain.extend(self.layout, tokens, extras, mm_index, hashes),
         }
+        self.num_hashed_blocks += (hashes.len() - num_before) as u64;
+    }
+
+    /// Blocks hashed so far, of all requests.
+    pub fn num_hashed_blocks(&self) -> u64 {
+        self.num_hashed_blocks
     }
 
     /// The number of tokens from which on a sequence has `num_blocks` hashes.

@@ -85,6 +85,8 @@ pub struct Scheduler {
 
     /// Freed blocks go back to the pool only when no step in flight can write them.
     defer_block_free: bool,
+    /// Calls of `schedule`.
+    current_step: u64,
     /// Non-empty steps scheduled and processed.
     sched_step_seq: u64,
     processed_step_seq: u64,
@@ -163,6 +165,7 @@ impl Scheduler {
             failed_recving_kv_req_ids: Vec::new(),
             // A connector may load into a block while a step in flight still writes it.
             defer_block_free: connector.is_some() && config.max_concurrent_batches() > 1,
+            current_step: 0,
             sched_step_seq: 0,
             processed_step_seq: 0,
             deferred_frees: VecDeque::new(),
@@ -199,6 +202,11 @@ impl Scheduler {
     pub fn take_no_shortcuts(&mut self) {
         self.takes_shortcuts = false;
         self.steady_block_size = None;
+    }
+
+    /// How often `schedule` was called.
+    pub fn current_step(&self) -> u64 {
+        self.current_step
     }
 
     pub fn config(&self) -> &EngineConfig {
@@ -311,6 +319,7 @@ impl Scheduler {
 
     /// Plans the next step into `output`.
     pub fn schedule(&mut self, output: &mut SchedulerOutput) {
+        self.current_step += 1;
         output.clear();
         self.kv_cache_manager.new_step_starts();
         let mut pass = self.new_pass();
@@ -354,6 +363,7 @@ impl Scheduler {
     /// has run.
     fn update_after_schedule(&mut self, output: &SchedulerOutput) {
         let num_spec_tokens = self.config.num_speculative_tokens();
+        let pipeline_parallel_size = u64::from(self.config.pipeline_parallel_size);
         for entry in &output.scheduled {
             let request = &mut self.requests[entry.slot];
             request.num_computed_tokens += entry.num_tokens;
@@ -372,6 +382,7 @@ impl Scheduler {
                 // One sampled token and the drafts will come; and the next step verifies new drafts.
                 request.num_output_placeholders += 1 + entry.num_draft_tokens;
                 request.num_spec_tokens = num_spec_tokens;
+                request.next_decode_eligible_step = self.current_step + pipeline_parallel_size;
             }
         }
     }

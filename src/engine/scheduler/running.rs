@@ -72,6 +72,10 @@ impl Scheduler {
             // The step in flight reaches max_tokens, even if all drafts are rejected.
             return 0;
         }
+        if self.current_step < request.next_decode_eligible_step {
+            // Its token is on its way through the stages of the pipeline.
+            return 0;
+        }
         let wanted =
             (request.num_tokens_with_spec() + placeholders).saturating_sub(request.num_computed_tokens);
         let num_new_tokens = pass

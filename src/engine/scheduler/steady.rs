@@ -51,11 +51,14 @@ pub(super) struct Owed {
     id: u64,
 }
 
-/// The tokens in a block, if requests can be steady. With a connector, drafts, or groups that give
-/// blocks back while a request runs, every step can change something.
+/// The tokens in a block, if requests can be steady. With a connector, drafts, groups that give
+/// blocks back while a request runs, or several pipeline stages, every step can change something.
 pub(super) fn block_size(config: &EngineConfig, has_connector: bool) -> Option<u32> {
     let [spec] = config.kv_cache_groups.as_slice() else { return None };
-    let is_plain = spec.is_full() && !has_connector && config.speculative.is_none();
+    let is_plain = spec.is_full()
+        && !has_connector
+        && config.speculative.is_none()
+        && config.pipeline_parallel_size == 1;
     is_plain.then(|| config.group_block_size(spec))
 }
 

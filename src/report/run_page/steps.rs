@@ -12,13 +12,14 @@ use crate::report::timeseries::Bin;
 type Part = (&'static str, Color, fn(&StepTime) -> u64);
 
 /// The parts of a step on the GPU, in the order in which they are stacked.
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("matrix products", Color::Blue, |time| time.gemm_ns),
     ("attention", Color::Orange, |time| time.attention_ns),
     ("experts", Color::Purple, |time| time.moe_ns),
     ("collectives", Color::Brown, |time| time.comms_ns),
     ("element-wise", Color::Sky, |time| time.elementwise_ns),
     ("sampler", Color::Green, |time| time.sampler_ns),
+    ("drafts", Color::Ink, |time| time.drafts_ns),
     ("launch gaps", Color::Grey, |time| time.launch_ns),
     ("not told apart", Color::Muted, |time| time.other_ns),
 ];

@@ -66,6 +66,7 @@ impl Simulation {
         if !self.lifecycle.states[at].is_paid() {
             return Ok(());
         }
+        self.admit_all(at, observer)?;
         self.set_state(at, ReplicaState::Off, observer);
         let reports = self.lifecycle.on_failure == OnFailure::Report;
         let lost = self.replicas[at].shut_down(self.now, reports, observer);

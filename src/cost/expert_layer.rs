@@ -1,0 +1,185 @@
+//! The experts of one layer over all ranks that share them: the busiest rank's kernel, and what
+//! brings tokens to it and back.
+//!
+//! Without expert parallelism every rank computes a slice of every expert. With it a rank computes
+//! the tokens that chose its experts, and the layer ends with the busiest ([`BusiestRank`]). Ranks of one engine see all its tokens and add up with the all-reduce that ends the
+//! layer. Between engines (data parallelism) tokens are gathered and scattered back, or sent to their
+//! experts' ranks.
+
+use crate::catalog::{Dtype, Gpu, Model};
+
+use super::collective::AllGather;
+use super::moe::{BusiestRank, MoeLayer, MoeShape};
+use super::parallelism::{All2AllBackend, Parallelism};
+use super::{CompleteProfile, tuned_moe};
+
+#[derive(Clone, Debug)]
+pub(super) struct ExpertLayer {
+    layer: MoeLayer,
+    busiest: Option<BusiestRank>,
+    travel: Option<Travel>,
+    data_parallel_size: u32,
+}
+
+/// Collectives between data-parallel engines.
+#[derive(Clone, Debug)]
+struct Travel {
+    dispatch: Option<AllGather>,
+    combine: Option<AllGather>,
+    /// Brings a sequence-parallel layer's tokens together; the all-reduce it replaces is counted by
+    /// the caller.
+    regather: Option<AllGather>,
+    /// Bytes of a token of one engine in dispatch and combine.
+    token_bytes: f64,
+    hidden_bytes: f64,
+}
+
+impl ExpertLayer {
+    /// None for a model without experts.
+    pub fn new(
+        model: &Model,
+        gpu: &Gpu,
+        parallelism: &Parallelism,
+        profile: &CompleteProfile,
+    ) -> Option<Self> {
+        let moe = model.moe.as_ref()?;
+        let ranks = parallelism.num_expert_ranks();
+        let is_expert_parallel = parallelism.enable_expert_parallel && ranks > 1;
+        let (num_experts, inter) = if is_expert_parallel {
+            (moe.num_experts.div_ceil(ranks), moe.moe_intermediate_size)
+        } else {
+            (moe.num_experts, moe.moe_intermediate_size.div_ceil(ranks))
+        };
+        let experts_per_token = f64::from(moe.num_experts_per_tok);
+        let shape = MoeShape {
+            hidden: model.hidden_size,
+            inter,
+            num_experts,
+            experts_per_token: experts_per_token.min(f64::from(num_experts)),
+            expert_matrices: 3,
+            dtype: moe.expert_dtype,
+            is_tuned: moe.expert_dtype == Dtype::Bf16 && tuned_moe::is_tuned(gpu, num_experts, inter),
+        };
+        let busiest = BusiestRank::new(ranks, moe.num_experts_per_tok, num_experts);
+        Some(Self {
+            layer: MoeLayer::new(&shape, gpu, profile.moe(moe.expert_dtype)),
+            busiest: is_expert_parallel.then_some(busiest),
+            travel: (parallelism.data_parallel_size > 1)
+                .then(|| Travel::new(model, parallelism, experts_per_token, profile)),
+            data_parallel_size: parallelism.data_parallel_size,
+        })
+    }
+
+    /// The kernel of the busiest rank, for `num_tokens` of each engine.
+    pub fn kernel_us(&self, num_tokens: u32) -> f64 {
+        let tokens = num_tokens.saturating_mul(self.data_parallel_size);
+        match self.busiest {
+            None => self.layer.time_us(tokens),
+            Some(busiest) => {
+                let experts_per_token = busiest.experts_per_token(f64::from(tokens));
+                self.layer.time_with_choices_us(tokens, experts_per_token)
+            }
+        }
+    }
+
+    /// Dispatch and combine, for `num_tokens` of each engine.
+    pub fn travel_us(&self, num_tokens: u32) -> f64 {
+        let Some(travel) = &self.travel else { return 0.0 };
+        let tokens = f64::from(num_tokens);
+        let time = |collective: &Option<AllGather>, bytes: f64| {
+            collective.as_ref().map_or(0.0, |collective| collective.time_us(bytes))
+        };
+        time(&travel.dispatch, tokens * travel.token_bytes)
+            + time(&travel.combine, tokens * travel.token_bytes)
+            + time(&travel.regather, tokens * travel.hidden_bytes)
+    }
+
+    /// Whether the layer ends with something other than the all-reduce of dense layers.
+    pub fn replaces_all_reduce(&self) -> bool {
+        self.travel.as_ref().is_some_and(|travel| travel.regather.is_some())
+    }
+}
+
+impl Travel {
+    fn new(
+        model: &Model,
+        parallelism: &Parallelism,
+        experts_per_token: f64,
+        profile: &CompleteProfile,
+    ) -> Self {
+        let hidden_bytes = f64::from(model.hidden_size) * model.activation_dtype.bytes_per_value();
+        let (tp, dp) = (parallelism.tensor_parallel_size, parallelism.data_parallel_size);
+        let is_split = parallelism.uses_sequence_parallel_moe();
+        let regather = if is_split { AllGather::new(tp, profile.all_gather()) } else { None };
+        let gathers = parallelism.all2all_backend == All2AllBackend::AllgatherReducescatter;
+        if gathers || !parallelism.enable_expert_parallel {
+            let group = if is_split { tp * dp } else { dp };
+            return Self {
+                dispatch: AllGather::new(group, profile.all_gather()),
+                combine: AllGather::new(group, profile.reduce_scatter()),
+                regather,
+                // What everybody has in the end is the tokens of all engines.
+                token_bytes: hidden_bytes * f64::from(dp),
+                hidden_bytes,
+            };
+        }
+        // A rank sends its tokens to those ranks that hold at least one of their experts.
+        let ranks = f64::from(parallelism.num_expert_ranks());
+        let visited = ranks * (1.0 - (1.0 - 1.0 / ranks).powf(experts_per_token));
+        let sent_by_rank = if is_split { 1.0 / f64::from(tp) } else { 1.0 };
+        let exchange = AllGather::new(parallelism.num_expert_ranks(), profile.all_to_all());
+        Self {
+            dispatch: exchange.clone(),
+            combine: exchange,
+            regather,
+            token_bytes: hidden_bytes * visited * sent_by_rank,
+            hidden_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Profile;
+
+    fn layer(parallelism: Parallelism) -> ExpertLayer {
+        let gpu = Gpu::find("H200").unwrap();
+        let profile = CompleteProfile::new(Profile::built_in(gpu).unwrap().clone(), gpu);
+        ExpertLayer::new(&Model::find("DeepSeek-V3").unwrap(), gpu, &parallelism, &profile).unwrap()
+    }
+
+    /// One engine's ranks compute either a slice of every expert or some whole ones.
+    #[test]
+    fn whole_experts_cost_no_more_than_slices_of_all() {
+        let sliced = layer(Parallelism::tensor(8));
+        let whole = layer(Parallelism { enable_expert_parallel: true, ..Parallelism::tensor(8) });
+        assert_eq!((sliced.travel_us(64), whole.travel_us(64)), (0.0, 0.0));
+        assert!(!whole.replaces_all_reduce());
+        // With all experts hit both read the same bytes; narrow slices are slower than imbalance is.
+        assert!(whole.kernel_us(8192) < 1.1 * sliced.kernel_us(8192));
+        assert!(whole.kernel_us(8192) > 0.3 * sliced.kernel_us(8192));
+    }
+
+    #[test]
+    fn data_parallel_engines_send_tokens_to_each_other() {
+        let experts = Parallelism { data_parallel_size: 4, ..Parallelism::tensor(1) };
+        let sliced = layer(experts);
+        let whole = layer(Parallelism { enable_expert_parallel: true, ..experts });
+        assert!(sliced.travel_us(64) > 0.0);
+        assert_eq!(sliced.travel_us(64), whole.travel_us(64));
+        let deepep = Parallelism {
+            enable_expert_parallel: true,
+            all2all_backend: All2AllBackend::DeepepLowLatency,
+            ..experts
+        };
+        assert!(layer(deepep).travel_us(4096) > 0.0);
+        // Four engines' tokens are computed.
+        assert_eq!(sliced.kernel_us(64), {
+            let alone = layer(Parallelism::tensor(4));
+            alone.kernel_us(256)
+        });
+        let split = Parallelism { tensor_parallel_size: 2, enable_expert_parallel: true, ..experts };
+        assert!(layer(split).replaces_all_reduce());
+    }
+}
