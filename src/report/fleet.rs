@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn imbalance_is_that_of_the_values() {
         let replica = |finished_requests| ReplicaSummary { finished_requests, ..ReplicaSummary::default() };
-        let fleet = FleetSummary::new("random".to_owned(), None, [2, 4, 4, 6].map(replica).to_vec());
+        let fleet = FleetSummary::new("random".to_owned(), None, None, [2, 4, 4, 6].map(replica).to_vec());
         let requests = fleet.imbalance.requests;
         assert_eq!((requests.min, requests.mean, requests.max, requests.max_over_mean), (2.0, 4.0, 6.0, 1.5));
         assert_eq!(requests.coefficient_of_variation, 2.0_f64.sqrt() / 4.0);

@@ -14,9 +14,9 @@ use crate::engine::hash::{
 use crate::engine::scheduler::Scheduler;
 use crate::report::RunReport;
 use crate::report::tests::info;
+use crate::simulation::RunEnding;
 use crate::simulation::router::RoundRobin;
 use crate::simulation::{Replica, ReplicaConfig, Simulation};
-use crate::workload::WorkloadNotes;
 use crate::workload::trace::{Trace, TraceConfig, TraceFormat, TraceInput};
 
 /// What `scenarios/explore.yaml` replays.
@@ -54,7 +54,7 @@ fn page(config: EngineConfig, rows: &str, steps: Range<u64>) -> String {
     let mut report = RunReport::create(&target, info(&config)).unwrap();
     report.explore(ExploreOptions { steps, replica: 0 }, &mut simulation);
     simulation.run(&mut report).unwrap();
-    report.finish(&[], WorkloadNotes::default()).unwrap();
+    report.finish(RunEnding::default()).unwrap();
     std::fs::read_to_string(target.join("explorer.html")).unwrap()
 }
 

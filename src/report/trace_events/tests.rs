@@ -11,8 +11,8 @@ use super::*;
 use crate::engine::EngineConfig;
 use crate::report::tests::{SHARING, config, info, simulation, simulation_of, simulation_with};
 use crate::report::{FleetInfo, ReplicaInfo, RunInfo, RunReport};
+use crate::simulation::RunEnding;
 use crate::simulation::{Action, ActionKind, LifecycleConfig};
-use crate::workload::WorkloadNotes;
 
 /// Runs with a trace of events and returns its text.
 fn trace(config: EngineConfig, rows: &str, window: Range<SimTime>) -> String {
@@ -20,7 +20,7 @@ fn trace(config: EngineConfig, rows: &str, window: Range<SimTime>) -> String {
     let mut report = RunReport::create(&dir.path().join("run"), info(&config)).unwrap();
     report.trace_events(&TraceEventsOptions { path: None, window }, &[]).unwrap();
     simulation(config, rows).run(&mut report).unwrap();
-    report.finish(&[], WorkloadNotes::default()).unwrap();
+    report.finish(RunEnding::default()).unwrap();
     read(&dir.path().join("run").join(TRACE_EVENTS))
 }
 
@@ -236,7 +236,7 @@ fn each_replica_is_a_process() {
     let mut report = RunReport::create(&dir.path().join("run"), info).unwrap();
     report.trace_events(&TraceEventsOptions { path: None, window: whole() }, &[]).unwrap();
     simulation_of(2, config(), CROWD).run(&mut report).unwrap();
-    report.finish(&[], WorkloadNotes::default()).unwrap();
+    report.finish(RunEnding::default()).unwrap();
     let text = read(&dir.path().join("run").join(TRACE_EVENTS));
     assert!(text.contains("\"replica 0\"") && text.contains("\"replica 1\""));
     let events = check(&text);
@@ -268,7 +268,7 @@ fn what_a_failure_cuts_short_ends_with_it() {
         .with_lifecycle(LifecycleConfig::default())
         .run(&mut report)
         .unwrap();
-    report.finish(&[], WorkloadNotes::default()).unwrap();
+    report.finish(RunEnding::default()).unwrap();
     let events = check(&read(&dir.path().join("run").join(TRACE_EVENTS)));
     let at = |name: &str| ns(names(&events, "i", name)[0], "ts");
     assert_eq!((at("off"), at("ready")), (5_000_000, 5_500_000));
@@ -293,7 +293,7 @@ fn an_older_file_stays_until_the_new_one_is_whole() {
     };
     drop(begin());
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
-    begin().finish(&[], WorkloadNotes::default()).unwrap();
+    begin().finish(RunEnding::default()).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("\"host memory: load\"") && text.contains("\"seed\":\"7\""));
     assert_eq!(check(&text).len(), 41);
