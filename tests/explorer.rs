@@ -9,7 +9,7 @@ use std::process::Command;
 
 use flate2::read::GzDecoder;
 use kvsim::conformance::Case;
-use kvsim::cost::{ConstantCost, CostModel};
+use kvsim::cost::{BlockHashing, ConstantCost, CostModel};
 use kvsim::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
 use kvsim::engine::kv_cache::KvCacheManager;
 use kvsim::engine::scheduler::Scheduler;
@@ -18,7 +18,7 @@ use kvsim::report::{ExploreOptions, RunInfo, RunReport};
 use kvsim::simulation::router::RoundRobin;
 use kvsim::simulation::{Replica, ReplicaConfig, Simulation};
 use kvsim::units::SimTime;
-use kvsim::workload::{Arrival, RequestSpec, Workload, WorkloadError, WorkloadNotes};
+use kvsim::workload::{Arrival, RequestSpec, Workload, WorkloadError};
 use serde_json::{Value, json};
 
 fn recording(page: &Path) -> Value {
@@ -75,7 +75,13 @@ fn the_recording_is_what_vllm_decided() {
     let hasher = RequestBlockHasher::digests(algo, init_none_hash(algo, &seed), config.block_size, 0);
     let scheduler = Scheduler::new(config.clone(), Some(hasher), None).unwrap();
     let cost = CostModel::Constant(ConstantCost { step_ns: 1_000, per_token_ns: 0 });
-    let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts: None });
+    let replica = Replica::new(ReplicaConfig {
+        scheduler,
+        cost,
+        transfers: None,
+        drafts: None,
+        hashing: BlockHashing::FREE,
+    });
     let workload = Box::new(Listed(arrivals.collect()));
     let mut simulation =
         Simulation::new(workload, vec![replica], Box::new(RoundRobin::default()), Vec::new());
@@ -100,7 +106,7 @@ fn the_recording_is_what_vllm_decided() {
     let mut report = RunReport::create(&dir.path().join("run"), info).unwrap();
     report.explore(ExploreOptions { steps: 0..1_000, replica: 0 }, &mut simulation);
     simulation.run(&mut report).unwrap();
-    report.finish(&[], WorkloadNotes::default()).unwrap();
+    report.finish(simulation.ending()).unwrap();
     let data = recording(&dir.path().join("run/explorer.html"));
 
     let ids = |names: &Value| -> Vec<u64> {

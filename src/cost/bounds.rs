@@ -109,7 +109,7 @@ impl DatasheetBounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::{CostModel, Profile, Roofline};
+    use crate::cost::{CostModel, Parallelism, Profile, Roofline};
 
     fn near(value: f64, expected: f64) {
         assert!((value / expected - 1.0).abs() < 1e-3, "{value} is not {expected}");
@@ -140,7 +140,9 @@ mod tests {
                 let model = Model::find(name).unwrap();
                 let bounds = DatasheetBounds::new(&model, gpu, 1);
                 let profile = Profile::built_in(gpu).unwrap().clone();
-                let mut cost = CostModel::Roofline(Box::new(Roofline::new(&model, gpu, 1, profile)));
+                let alone = Parallelism::tensor(1);
+                let roofline = Roofline::new(&model, gpu, &alone, None, profile);
+                let mut cost = CostModel::Roofline(Box::new(roofline));
                 for (decodes, prefill) in [(1, 0), (64, 0), (0, 4096), (32, 2048)] {
                     let mut shape = StepShape::default();
                     shape.add_decodes(decodes, u64::from(decodes) * 2000);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cost::{ConstantCost, CostModel};
+use crate::cost::{BlockHashing, ConstantCost, CostModel};
 use crate::engine::EngineConfig;
 use crate::engine::hash::{
     PrefixCachingHashAlgo, RequestBlockHasher, init_none_hash, resolve_none_hash_seed,
@@ -46,7 +46,13 @@ fn page(config: EngineConfig, rows: &str, steps: Range<u64>) -> String {
     let hasher = RequestBlockHasher::digests(algo, none_hash, config.block_size, 0);
     let cost = CostModel::Constant(ConstantCost { step_ns: 8_000_000, per_token_ns: 100_000 });
     let scheduler = Scheduler::new(config.clone(), Some(hasher), None).unwrap();
-    let replica = Replica::new(ReplicaConfig { scheduler, cost, transfers: None, drafts: None });
+    let replica = Replica::new(ReplicaConfig {
+        scheduler,
+        cost,
+        transfers: None,
+        drafts: None,
+        hashing: BlockHashing::FREE,
+    });
     let mut simulation =
         Simulation::new(Box::new(workload), vec![replica], Box::new(RoundRobin::default()), Vec::new());
     let dir = tempfile::tempdir().unwrap();
