@@ -10,7 +10,7 @@
 //!                  run summary --> report (table, csv, json, svg)
 //!
 //! trace --> reuse: who touches which block again, and how far back --> trace_tools
-//! study = many runs: sweep, comparison
+//! study = many runs: sweep, plan, comparison
 //! ```
 //!
 //! The rooms, in the order in which they may use each other: a room uses only rooms above it

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kvsim::study::plan::{Overrides, Planner};
+
 fn run(scenario: &Path, out: &Path, more: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_kvsim"))
         .args(["run", "--quiet", "--out"])
@@ -141,6 +143,9 @@ fn every_scenario_runs() {
     let mut count = 0;
     for entry in fs::read_dir(scenarios).unwrap() {
         let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
         let out = dir.path().join(path.file_stem().unwrap());
         // The longest one takes a minute with the checks of a debug build on.
         let is_long = path.file_stem().is_some_and(|stem| stem == "chat");
@@ -152,6 +157,18 @@ fn every_scenario_runs() {
         count += 1;
     }
     assert!(count >= 2);
+}
+
+/// Running them takes minutes; what is typed in them is checked here.
+#[test]
+fn every_plan_can_start() {
+    let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/plans");
+    for entry in fs::read_dir(plans).unwrap() {
+        let path = entry.unwrap().path();
+        let planner = Planner::load(&path, &Overrides::default());
+        let planner = planner.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(planner.num_candidates() > 1, "{}", path.display());
+    }
 }
 
 /// Hit and queried tokens of a scenario with changes.

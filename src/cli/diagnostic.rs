@@ -13,7 +13,9 @@ use crate::cost::ProfileError;
 use crate::report::ReportError;
 use crate::scenario::ScenarioError;
 use crate::simulation::SimulationError;
+use crate::study::JournalError;
 use crate::study::hit_rate_curve::CurveError;
+use crate::study::plan::PlanError;
 use crate::study::sweep::SweepError;
 use crate::text_file::TextFileError;
 use crate::trace_tools::TraceError;
@@ -89,7 +91,7 @@ impl Usage {
 impl Diagnostic {
     /// The parts of an error; of one that is a text only, what stands behind the first `;` is the hint.
     pub fn of(error: &(dyn Error + 'static)) -> Self {
-        let known: [fn(&(dyn Error + 'static)) -> Option<Diagnostic>; 13] = [
+        let known: [fn(&(dyn Error + 'static)) -> Option<Diagnostic>; 14] = [
             |error| error.downcast_ref().map(of_in_file),
             |error| error.downcast_ref().map(of_scenario),
             |error| error.downcast_ref().map(of_text_file),
@@ -98,6 +100,7 @@ impl Diagnostic {
             |error| error.downcast_ref().map(of_simulation),
             |error| error.downcast_ref().map(of_report),
             |error| error.downcast_ref().map(of_sweep),
+            |error| error.downcast_ref().map(of_plan),
             |error| error.downcast_ref().map(of_curve),
             |error| error.downcast_ref().map(of_calibrate),
             |error| error.downcast_ref().map(of_bench),
@@ -210,14 +213,34 @@ fn of_sweep(error: &SweepError) -> Diagnostic {
         SweepError::Text(error) => of_text_file(error),
         SweepError::Report(error) => of_report(error),
         SweepError::NoPoint { first } => of_first("no point of the sweep can run", first),
-        SweepError::Damaged { path, line } => {
-            Diagnostic::of_text(&error.to_string()).file(path).at(*line as u64, None)
+        SweepError::Journal(error) => of_journal(error),
+        SweepError::Read { path, .. } | SweepError::Write { path, .. } => {
+            Diagnostic::of_text(&error.to_string()).file(path)
         }
-        SweepError::Read { path, .. }
-        | SweepError::Write { path, .. }
-        | SweepError::Changed { folder: path, .. }
-        | SweepError::NotASweep { folder: path }
-        | SweepError::Busy { folder: path } => Diagnostic::of_text(&error.to_string()).file(path),
+        other => Diagnostic::of_text(&other.to_string()),
+    }
+}
+
+fn of_journal(error: &JournalError) -> Diagnostic {
+    let text = Diagnostic::of_text(&error.to_string());
+    match error {
+        JournalError::Damaged { path, line } => text.file(path).at(*line as u64, None),
+        JournalError::Read { path, .. }
+        | JournalError::Write { path, .. }
+        | JournalError::Changed { folder: path, .. }
+        | JournalError::IsAnother { folder: path, .. }
+        | JournalError::Busy { folder: path, .. } => text.file(path),
+    }
+}
+
+fn of_plan(error: &PlanError) -> Diagnostic {
+    match error {
+        PlanError::Scenario(error) => of_scenario(error),
+        PlanError::Text(error) => of_text_file(error),
+        PlanError::Report(error) => of_report(error),
+        PlanError::Sweep(error) => of_sweep(error),
+        PlanError::Journal(error) => of_journal(error),
+        PlanError::NoCandidate { first } => of_first("no candidate can run", first),
         other => Diagnostic::of_text(&other.to_string()),
     }
 }

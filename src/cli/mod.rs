@@ -13,6 +13,7 @@ mod diagnostic;
 mod exit;
 mod explore;
 mod man;
+mod plan;
 mod progress;
 mod run;
 mod size;
@@ -45,6 +46,7 @@ enum Command {
     Run(run::RunArguments),
     Size(size::SizeArguments),
     Sweep(sweep::SweepArguments),
+    Plan(plan::PlanArguments),
     Curve(curve::CurveArguments),
     Compare(compare::CompareArguments),
     Conform(conform::ConformArguments),
@@ -88,6 +90,7 @@ fn dispatch(command: &Command, console: &Console) -> Result<Finished, Box<dyn Er
         Command::Run(arguments) => run::run(arguments, console),
         Command::Size(arguments) => size::size(arguments, console),
         Command::Sweep(arguments) => sweep::sweep(arguments, console),
+        Command::Plan(arguments) => plan::plan(arguments, console),
         Command::Curve(arguments) => curve::curve(arguments, console),
         Command::Compare(arguments) => compare::run(arguments, console),
         Command::Conform(arguments) => conform::conform(arguments, console),

@@ -6,6 +6,7 @@
 //! nothing of the engine but the names of its hash algorithms: the simulation fills a [`StepShape`] from what the scheduler decided.
 
 pub mod attention;
+pub mod bounds;
 pub mod collective;
 mod complete_profile;
 pub mod decode_attention;

@@ -50,6 +50,7 @@ pub(crate) use parquet::parquet_bytes;
 pub use percentiles::LatencyMs;
 pub use pulls::PullSummary;
 pub use replica_tally::{ReplicaInfo, ReplicaSummary};
+pub(crate) use requests_csv::tpot_ns;
 pub use run_figures::RunFigures;
 pub use run_report::{RunInfo, RunReport};
 pub use summary::RunSummary;

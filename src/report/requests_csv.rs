@@ -113,7 +113,7 @@ fn replica(request: &RequestRecord) -> Option<u32> {
 }
 
 /// Time per output token after the first; `None` with fewer than two, or if the answer is not whole.
-pub(super) fn tpot_ns(request: &RequestRecord) -> Option<u64> {
+pub(crate) fn tpot_ns(request: &RequestRecord) -> Option<u64> {
     let first_token = request.first_token.filter(|_| request.is_whole())?;
     let tokens_after = request.num_output_tokens.checked_sub(1).filter(|&tokens| tokens > 0)?;
     Some(request.finished.since(first_token).as_ns() / u64::from(tokens_after))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::ScenarioError;
+use super::cluster_section::ClusterSection;
 use super::file::ScenarioFile;
 use super::pool::{Pool, pools};
 use super::template::Template;
@@ -160,6 +161,19 @@ impl Scenario {
         self.build_with(self.workload_sharing(traces)?, &Pool::cost)
     }
 
+    /// The same servers with sessions and requests that start at `load` times their rate.
+    ///
+    /// # Errors
+    /// The workload has no rate that could change.
+    pub fn scaled(&self, load: f64) -> Result<Self, ScenarioError> {
+        let mut scaled = self.clone();
+        scaled.file.workload.scale_load(load).map_err(|ConfigError { field, found, expected }| {
+            let path = format!("workload.{}.{field}", self.file.workload.kind());
+            self.typed.wrong(&path, format!("`{field}` is {found}")).hint(format!("give {expected}"))
+        })?;
+        Ok(scaled)
+    }
+
     /// The same servers with another load, and the clocks that `cost` gives to each kind of them.
     ///
     /// # Errors
@@ -225,6 +239,19 @@ impl Scenario {
         EventSource { hasher, mismatches }
     }
 
+    /// So many replicas of the first kind behind a router, and no other.
+    pub fn with_fleet(&self, num_replicas: u32, router: &RouterConfig) -> Self {
+        let mut fleet = self.clone();
+        fleet.pools.truncate(1);
+        fleet.pools.iter_mut().for_each(|pool| pool.num_replicas = num_replicas);
+        fleet.file.cluster = Some(ClusterSection {
+            replicas: Some(num_replicas),
+            router: router.clone(),
+            ..ClusterSection::default()
+        });
+        fleet
+    }
+
     /// Of all kinds.
     pub fn num_replicas(&self) -> u32 {
         self.pools.iter().map(|pool| pool.num_replicas).sum()
@@ -278,7 +305,7 @@ impl Scenario {
         built.map(|_| ()).map_err(|error| self.unbuilt(&section, error))
     }
 
-    fn workload_sharing(&self, traces: &SharedTraces) -> Result<Box<dyn Workload>, ScenarioError> {
+    pub(crate) fn workload_sharing(&self, traces: &SharedTraces) -> Result<Box<dyn Workload>, ScenarioError> {
         let workload = &self.file.workload;
         if let WorkloadConfig::Trace(config) = workload {
             return Ok(Box::new(self.trace(config, traces)?));

@@ -25,6 +25,11 @@ impl Template {
         Ok(Self { source, tree })
     }
 
+    /// The same of a tree that was read as a part of another file.
+    pub(crate) fn of_tree(source: Source, tree: Node) -> Self {
+        Self { source, tree }
+    }
+
     /// Changes the field at a path for all variants.
     pub(crate) fn set(&mut self, path: &str, value: Node) -> Result<(), ScenarioError> {
         self.tree.set(path, value).map_err(|error| error.in_file(&self.source.path))

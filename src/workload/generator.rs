@@ -11,7 +11,7 @@ pub(super) trait Generator {
     /// When its sessions start.
     fn starts(&self) -> StartsConfig<'_>;
 
-    /// What a mix sets.
+    /// What a mix or a change of the load sets.
     fn starts_mut(&mut self) -> StartsMut<'_>;
 
     /// Checks the values, those of the starts included; the error names the path of the field.
@@ -33,6 +33,7 @@ pub(super) trait Generator {
 pub(super) struct StartsMut<'a> {
     pub rate_per_s: &'a mut Option<f64>,
     pub duration_s: &'a mut Option<f64>,
+    pub process: &'a mut ArrivalProcess,
 }
 
 /// Opens the file of the trace at a field.

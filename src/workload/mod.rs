@@ -14,6 +14,7 @@ mod conversation;
 mod distribution;
 mod error;
 mod generator;
+mod load;
 pub mod mix;
 mod notes;
 pub mod prefix_repetition;

@@ -25,7 +25,7 @@ use crate::engine::kv_cache::{BlockId, NULL_BLOCK};
 use crate::engine::request::Request;
 
 /// Where a tier lies; vLLM's `CacheHitSource`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TierKind {
     Host,

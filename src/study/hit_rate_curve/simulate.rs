@@ -6,7 +6,7 @@ use super::curve::{BlockSizeCurve, SimulatedPoint, SimulatedRun};
 use super::pass::Lane;
 use super::request::{CurveRequest, Progress};
 use crate::scenario::{Node, ScenarioError, Template};
-use crate::study::sweep::{Row, Sweep};
+use crate::study::sweep::{Point, Row, Sweep};
 
 const METRICS: [&str; 5] = [
     "prefix_cache.queries_tokens",
@@ -32,10 +32,11 @@ pub(super) fn simulate(
         for &tokens in tokens {
             // The null block is one more.
             let blocks = curve.shape.blocks(tokens).saturating_add(1);
-            points.push(vec![
+            let fields = vec![
                 field(template, "engine.block_size", u64::from(block_size))?,
                 field(template, "engine.num_gpu_blocks_override", blocks)?,
-            ]);
+            ];
+            points.push(Point { name: None, fields });
         }
     }
     let sweep = Sweep::of_points("curve", template, points, &METRICS)?;

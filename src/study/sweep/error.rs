@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::report::ReportError;
 use crate::scenario::ScenarioError;
+use crate::study::journal::JournalError;
 use crate::text_file::TextFileError;
 
 #[derive(Debug, Error)]
@@ -24,22 +25,8 @@ pub enum SweepError {
     NoPoint { first: ScenarioError },
     #[error("--set {set}: the sweep varies `{field}`; leave one of them out")]
     Varied { set: String, field: String },
-    /// What is there belongs to another sweep.
-    #[error(
-        "{} was begun differently: {change}\n  help: undo the change to go on, give --restart to begin anew, or \
-         another folder with --out",
-        folder.display()
-    )]
-    Changed { folder: PathBuf, change: String },
-    #[error(
-        "{} is there and has no sweep in it (no journal.jsonl); choose another folder with --out",
-        folder.display()
-    )]
-    NotASweep { folder: PathBuf },
-    #[error("another sweep is writing {}; wait for its end, or choose another folder with --out", folder.display())]
-    Busy { folder: PathBuf },
-    #[error("{}: line {line} is damaged; give --restart to begin anew", path.display())]
-    Damaged { path: PathBuf, line: usize },
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// Parts that do not make a whole.
     #[error("{0}")]
     Merge(String),

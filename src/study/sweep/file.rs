@@ -67,7 +67,7 @@ impl Pareto {
 }
 
 /// A field of a scenario and its value, at the place where it was typed.
-pub(super) type Field = (String, Node);
+pub(in crate::study) type Field = (String, Node);
 
 /// A sweep as it was typed, its points made.
 #[derive(Debug)]
@@ -109,10 +109,7 @@ impl SweepFile {
             place: root.locate(field).cloned(),
             ..FieldError::new(problem, hint)
         };
-        if typed.name.is_empty() || typed.name.starts_with('.') || !typed.name.chars().all(is_plain) {
-            let problem = format!("`name` is {:?}, which cannot name a folder", typed.name);
-            return Err(wrong("name", problem, "use letters, digits, `_` and `-`"));
-        }
+        check_name(&root, &typed.name)?;
         if !(1..=10_000).contains(&typed.replications) {
             let problem = format!("`replications` is {}", typed.replications);
             return Err(wrong("replications", problem, "give a whole number from 1 to 10000"));
@@ -172,8 +169,17 @@ impl SweepFile {
     }
 }
 
-fn is_plain(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
+/// The name becomes a folder.
+pub(in crate::study) fn check_name(root: &Node, name: &str) -> Result<(), FieldError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    let problem = format!("`name` is {name:?}, which cannot name a folder");
+    Err(FieldError {
+        place: root.locate("name").cloned(),
+        ..FieldError::new(problem, "use letters, digits, `_` and `-`")
+    })
 }
 
 /// A child that the typed struct has seen.
@@ -182,7 +188,7 @@ fn child<'a>(node: &'a Node, name: &str) -> &'a Node {
 }
 
 /// The fields of a map from their paths to values.
-pub(super) fn fields_of(node: &Node, path: &str) -> Result<Vec<Field>, FieldError> {
+pub(in crate::study) fn fields_of(node: &Node, path: &str) -> Result<Vec<Field>, FieldError> {
     match &node.value {
         Value::Map(entries) if !entries.is_empty() => {
             Ok(entries.iter().map(|(key, value)| (key.name.clone(), value.clone())).collect())
@@ -199,7 +205,7 @@ pub(super) fn fields_of(node: &Node, path: &str) -> Result<Vec<Field>, FieldErro
 }
 
 /// All fields of the points in the order in which they appear.
-fn varied(points: &[Point]) -> Vec<String> {
+pub(super) fn varied(points: &[Point]) -> Vec<String> {
     let mut fields: Vec<String> = Vec::new();
     for (field, _) in points.iter().flat_map(|point| &point.fields) {
         if !fields.contains(field) {
@@ -210,7 +216,7 @@ fn varied(points: &[Point]) -> Vec<String> {
 }
 
 /// No field undoes one before it. What is set for all points comes first.
-fn check_apart(set: &[Field], points: &[Point]) -> Result<(), FieldError> {
+pub(in crate::study) fn check_apart(set: &[Field], points: &[Point]) -> Result<(), FieldError> {
     let check = |fields: &[&Field]| {
         for (index, (field, node)) in fields.iter().enumerate() {
             if let Some((earlier, _)) = fields[..index].iter().find(|(earlier, _)| is_within(earlier, field))

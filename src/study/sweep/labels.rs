@@ -4,7 +4,7 @@ use crate::chart::number;
 
 /// For each dotted name its last part, or its last two where it has three or more, and more of them
 /// rather than a position; the whole name where that is another's too.
-pub(super) fn labels(names: &[&str]) -> Vec<String> {
+pub(in crate::study) fn labels(names: &[&str]) -> Vec<String> {
     let short = |name: &str| {
         let parts: Vec<&str> = name.split('.').collect();
         let mut from = parts.len() - if parts.len() > 2 { 2 } else { 1 };
@@ -23,7 +23,7 @@ pub(super) fn labels(names: &[&str]) -> Vec<String> {
 }
 
 /// A field's value.
-pub(super) fn value(value: Option<&serde_json::Value>) -> String {
+pub(in crate::study) fn value(value: Option<&serde_json::Value>) -> String {
     match value {
         None => String::new(),
         Some(serde_json::Value::String(text)) => text.clone(),

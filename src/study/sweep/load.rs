@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::SweepError;
-use super::file::{SweepFile, is_within};
+use super::file::{SweepFile, is_within, varied};
 use super::plan::{Plan, PlannedPoint};
 use super::points::Point;
 use crate::report::{HEADLINES, TraceInfo};
-use crate::scenario::{ErrorKind, Node, Scenario, Source, Template};
+use crate::scenario::{ErrorKind, Scenario, Source, Template};
 use crate::text_file::read_text;
 use crate::workload::trace::SharedTraces;
 
@@ -54,7 +54,7 @@ impl Sweep {
     pub(in crate::study) fn of_points(
         name: &str,
         template: &Template,
-        points: Vec<Vec<(String, Node)>>,
+        points: Vec<Point>,
         metrics: &[&str],
     ) -> Result<Self, SweepError> {
         let file = SweepFile {
@@ -62,8 +62,8 @@ impl Sweep {
             description: String::new(),
             scenario: String::new(),
             set: Vec::new(),
-            fields: points.iter().take(1).flatten().map(|(field, _)| field.clone()).collect(),
-            points: points.into_iter().map(|fields| Point { name: None, fields }).collect(),
+            fields: varied(&points),
+            points,
             replications: 1,
             confidence: 0.95,
             baseline: None,
@@ -71,6 +71,15 @@ impl Sweep {
             pareto: None,
         };
         Self::new(file, template)
+    }
+
+    /// What each point runs, or why it cannot.
+    pub(in crate::study) fn scenarios(&self) -> &[Result<Scenario, String>] {
+        &self.points
+    }
+
+    pub(in crate::study) fn traces(&self) -> &SharedTraces {
+        &self.traces
     }
 
     fn new(file: SweepFile, template: &Template) -> Result<Self, SweepError> {

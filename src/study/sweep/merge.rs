@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::SweepError;
-use super::journal::{self, Header, JOURNAL, Journal, RunKey};
+use super::header::{Header, RunKey, SweepRuns};
 use super::plan::{Row, Shard};
 use super::results::Results;
+use crate::study::journal::{self, JOURNAL, Journal};
 
 /// Writes into `out` what one run of the whole sweep would have: the journals of all shards become
 /// one. `restart` replaces what is there.
@@ -18,7 +19,7 @@ pub fn merge(parts: &[PathBuf], out: &Path, restart: bool) -> Result<Results, Sw
     let mut rows: HashMap<RunKey, Row> = HashMap::new();
     let mut whole: Option<(&Path, Header)> = None;
     for part in parts {
-        let (header, part_rows, _) = journal::read(&part.join(JOURNAL))?;
+        let (header, part_rows, _) = journal::read::<SweepRuns>(&part.join(JOURNAL))?;
         check_complete(part, &header, &part_rows)?;
         match &whole {
             None => whole = Some((part, header.clone())),
@@ -55,7 +56,7 @@ pub fn merge(parts: &[PathBuf], out: &Path, restart: bool) -> Result<Results, Sw
     }
     // Reports of single runs stay in the parts.
     let header = Header { shard: Shard::ALL, reports: false, plan: header.plan };
-    let mut journal = Journal::open(out, &header, restart)?;
+    let mut journal = Journal::<SweepRuns>::open(out, &header, restart)?;
     let mut left: Vec<Row> =
         rows.into_iter().filter(|(key, _)| !journal.rows.contains_key(key)).map(|(_, row)| row).collect();
     left.sort_by_key(|row| (row.point, row.replication));

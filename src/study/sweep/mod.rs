@@ -8,7 +8,7 @@
 
 mod error;
 mod file;
-mod journal;
+mod header;
 mod labels;
 mod lines;
 mod load;
@@ -25,9 +25,12 @@ mod values;
 
 pub use error::SweepError;
 pub use file::Pareto;
+pub(in crate::study) use file::{Field, check_apart, check_name, fields_of};
+pub(in crate::study) use labels::{labels, value};
 pub use load::{Overrides, Sweep};
 pub use merge::merge;
 pub use plan::{Outcome, Plan, PlannedPoint, Row, Shard};
+pub(in crate::study) use points::{Point, grid, listed};
 pub use results::{MetricResult, PointResult, Results};
 pub use run::{Progress, RunOptions};
 pub use table::terminal_table;

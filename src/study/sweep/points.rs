@@ -12,7 +12,7 @@ const VAIN_DRAWS: usize = 10_000;
 
 /// One choice of values.
 #[derive(Clone, Debug)]
-pub(super) struct Point {
+pub(in crate::study) struct Point {
     /// In a list, where one was given.
     pub name: Option<String>,
     pub fields: Vec<Field>,
@@ -32,7 +32,7 @@ fn values_of(node: &Node, path: &str) -> Result<Vec<(String, Values)>, FieldErro
 }
 
 /// Every combination; the last field changes first.
-pub(super) fn grid(node: &Node) -> Result<Vec<Point>, FieldError> {
+pub(in crate::study) fn grid(node: &Node) -> Result<Vec<Point>, FieldError> {
     let mut points = vec![Point { name: None, fields: Vec::new() }];
     for (field, values) in values_of(node, "grid")? {
         let path = format!("grid.{field}");
@@ -97,7 +97,7 @@ pub(super) fn random(node: &Node, count: usize, seed: u64) -> Result<Vec<Point>,
 }
 
 /// The points as they are typed, with an optional `name` each.
-pub(super) fn listed(node: &Node) -> Result<Vec<Point>, FieldError> {
+pub(in crate::study) fn listed(node: &Node) -> Result<Vec<Point>, FieldError> {
     let Value::List(items) = &node.value else {
         return Err(wrong(
             node,

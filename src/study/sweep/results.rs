@@ -7,13 +7,14 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::SweepError;
-use super::journal::{RunKey, write_whole};
+use super::header::RunKey;
 use super::page::page;
 use super::pareto::front;
 use super::plan::{Outcome, Plan, PlannedPoint, Row};
 use super::plot;
 use crate::report::json::pretty;
 use crate::report::{Column, Kind, parquet_bytes};
+use crate::study::journal::write_whole;
 use crate::study::statistics::Estimate;
 
 /// Files that a finished sweep may have written.
@@ -91,10 +92,10 @@ impl Results {
     pub(super) fn write(&self, folder: &Path, has_reports: bool) -> Result<(), SweepError> {
         let table = |name: &str, columns: &[Column<String>], csv: &str| {
             let path = folder.join(name);
-            write_whole(&path, csv.as_bytes())?;
+            write_whole(&path, csv.as_bytes()).map_err(SweepError::from)?;
             let path = path.with_extension("parquet");
             match parquet_bytes(csv, columns).map_err(SweepError::write(&path))? {
-                Some(parquet) => write_whole(&path, &parquet),
+                Some(parquet) => Ok::<_, SweepError>(write_whole(&path, &parquet)?),
                 None => Ok(()),
             }
         };

@@ -7,12 +7,13 @@ use rayon::prelude::*;
 use serde_json::{Map, Value};
 
 use super::SweepError;
-use super::journal::{Header, Journal, RunKey};
+use super::header::{Header, RunKey, SweepRuns};
 use super::load::Sweep;
 use super::plan::{Outcome, Row, Shard};
 use super::results::Results;
 use crate::report::{RunFigures, RunReport, RunSummary, number_at};
 use crate::scenario::Scenario;
+use crate::study::journal::{Journal, JournalError};
 
 /// Reports of single runs lie in this folder.
 pub(super) const REPORTS: &str = "reports";
@@ -50,7 +51,7 @@ impl Sweep {
         progress: &mut dyn Progress,
     ) -> Result<Option<Results>, SweepError> {
         let header = Header { shard: options.shard, reports: options.reports, plan: self.plan.clone() };
-        let mut journal = Journal::open(&options.folder, &header, options.restart)?;
+        let mut journal = Journal::<SweepRuns>::open(&options.folder, &header, options.restart)?;
         let points = (0..self.plan.points.len()).filter(|&point| options.shard.has(point));
         let all: Vec<RunKey> = points
             .flat_map(|point| (0..self.plan.replications).map(move |replication| (point, replication)))
@@ -83,8 +84,8 @@ impl Sweep {
         progress: &mut dyn Progress,
     ) -> Result<Vec<Row>, SweepError> {
         let header = Header { shard: Shard::ALL, reports: false, plan: self.plan.clone() };
-        let mut journal = match Journal::open(folder, &header, false) {
-            Err(SweepError::Changed { .. } | SweepError::Damaged { .. }) => {
+        let mut journal = match Journal::<SweepRuns>::open(folder, &header, false) {
+            Err(JournalError::Changed { .. } | JournalError::Damaged { .. }) => {
                 Journal::open(folder, &header, true)?
             }
             journal => journal?,

@@ -43,7 +43,11 @@ impl Generator for AgentsConfig {
     }
 
     fn starts_mut(&mut self) -> StartsMut<'_> {
-        StartsMut { rate_per_s: &mut self.sessions_per_s, duration_s: &mut self.duration_s }
+        StartsMut {
+            rate_per_s: &mut self.sessions_per_s,
+            duration_s: &mut self.duration_s,
+            process: &mut self.arrival_process,
+        }
     }
 
     fn validate(&self) -> Result<(), ConfigError> {

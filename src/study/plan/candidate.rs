@@ -1,0 +1,130 @@
+//! Everything about one candidate: the highest load of a replica, the fleet for the whole load, and what
+//! a replica of it does.
+
+use super::binding::Binding;
+use super::command::serve_command;
+use super::decision::{Verdict, of_targets};
+use super::fleet::{Fleet, TokenRates};
+use super::measured::{Measured, mean_of};
+use super::result::{CandidateResult, Capacity, LoadResult, Outcome};
+use super::run::{Runs, Setup, Stopped};
+use super::search::{Look, highest_load};
+use crate::cost::CostModel;
+use crate::scenario::Scenario;
+
+/// Requests that meet another one less often than this are alone.
+const ALONE: f64 = 0.05;
+/// Replications of a load until they can tell: at first so many, then up to twice as many as there were.
+const FIRST_REPLICATIONS: u32 = 2;
+
+/// Why a candidate's study ends early.
+#[derive(Debug)]
+pub(super) enum End {
+    Stopped,
+    Failed(String),
+}
+
+impl Runs<'_> {
+    pub fn study(&self, candidate: usize) -> Result<CandidateResult, Stopped> {
+        let outcome = match self.planner.scenario(candidate) {
+            Err(error) => Outcome::CannotRun(error.clone()),
+            Ok(scenario) => match self.outcome(candidate, scenario) {
+                Ok(outcome) => outcome,
+                Err(End::Failed(error)) => Outcome::CannotRun(error),
+                Err(End::Stopped) => return Err(Stopped),
+            },
+        };
+        let point = &self.planner.sweep.plan.points[candidate];
+        Ok(CandidateResult {
+            name: point.name.clone(),
+            fields: point.fields.clone(),
+            outcome,
+            is_on_front: false,
+        })
+    }
+
+    fn outcome(&self, candidate: usize, scenario: &Scenario) -> Result<Outcome, End> {
+        let settings = &self.planner.header.settings;
+        let mut looks: Vec<LoadResult> = Vec::new();
+        let found = highest_load(1.0, settings.precision, |load| {
+            let seen = self.look(Setup { candidate, load, replicas: 1, router: 0 })?;
+            let look = Look {
+                verdict: seen.verdict,
+                served_share: seen.measured.served_share,
+                is_alone: seen.measured.mean_concurrency < ALONE,
+            };
+            looks.push(seen);
+            Ok(look)
+        })?;
+        let mut at = |load: Option<f64>| {
+            let index = looks.iter().position(|look| Some(look.load) == load)?;
+            Some(looks.swap_remove(index))
+        };
+        let (highest, too_much) = (at(found.met), at(found.not_met));
+        let Some(highest) = highest else {
+            // The search has looked at one load at least.
+            let lowest = too_much.ok_or_else(|| End::Failed("no load was tried".to_owned()))?;
+            return Ok(Outcome::MeetsNoLoad(Box::new(lowest)));
+        };
+        let rates = TokenRates {
+            prompt_tokens_per_s: highest.measured.prompt_tokens_per_s / highest.load,
+            output_tokens_per_s: highest.measured.output_tokens_per_s / highest.load,
+        };
+        let fleet = Fleet::new(highest.load, scenario, settings, rates);
+        let load = 1.0 / f64::from(fleet.replicas);
+        let at_load = self.look(Setup { candidate, load, replicas: 1, router: 0 })?;
+        let limit = too_much.as_ref().unwrap_or(&highest);
+        let (binding, binding_because) = Binding::of(&limit.measured.steps);
+        let binding_targets = too_much.iter().flat_map(|look| {
+            let worst = [Verdict::Missed, Verdict::Open].into_iter().find(|it| look.verdicts.contains(it));
+            let is_worst = move |verdict: &Verdict| Some(*verdict) == worst;
+            look.verdicts.iter().enumerate().filter(move |(_, it)| is_worst(it)).map(|(index, _)| index)
+        });
+        let (command, mut notes) = serve_command(scenario);
+        if let CostModel::Roofline(roofline) = scenario.pools[0].cost() {
+            notes.extend(roofline.caveats().iter().skip(1).cloned());
+        }
+        Ok(Outcome::Meets(Box::new(Capacity {
+            binding,
+            binding_because,
+            binding_targets: binding_targets.collect(),
+            rates,
+            extrapolated: at_load.measured.steps.extrapolated(),
+            fleet,
+            at_load,
+            command,
+            notes,
+            highest,
+            too_much,
+            verified: Vec::new(),
+            router: None,
+        })))
+    }
+
+    /// Runs a load until the confidence intervals decide, or as often as is allowed.
+    pub fn look(&self, setup: Setup) -> Result<LoadResult, End> {
+        let settings = &self.planner.header.settings;
+        let mut runs: Vec<Measured> = Vec::new();
+        loop {
+            let done = runs.len() as u32;
+            let wanted = (2 * done).max(FIRST_REPLICATIONS).min(settings.max_replications);
+            let more = self.at(setup, done..wanted).map_err(|Stopped| End::Stopped)?;
+            for run in more {
+                runs.push(run.map_err(End::Failed)?);
+            }
+            let (verdict, verdicts) = of_targets(&settings.targets, &runs, settings.confidence);
+            // A workload that draws nothing from the seed says the same for ever.
+            let is_repeated = runs.windows(2).all(|pair| pair[0] == pair[1]);
+            if verdict != Verdict::Open || wanted == settings.max_replications || is_repeated {
+                let measured = mean_of(&runs);
+                return Ok(LoadResult {
+                    load: setup.load,
+                    verdict,
+                    verdicts,
+                    replications: wanted,
+                    measured,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a plan comes to.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::binding::Binding;
+use super::decision::Verdict;
+use super::fleet::{Fleet, TokenRates};
+use super::measured::Measured;
+use super::recommend::Recommendation;
+use super::settings::Settings;
+use crate::simulation::router::RouterConfig;
+
+/// A finished plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanResult {
+    pub kvsim_version: String,
+    pub name: String,
+    pub description: String,
+    /// The load that is planned for, where one number says it: what starts, and how often in a second.
+    pub rate: Option<(&'static str, f64)>,
+    pub settings: Settings,
+    /// The paths of what the candidates differ in.
+    pub fields: Vec<String>,
+    /// In the order of the file.
+    pub candidates: Vec<CandidateResult>,
+    /// `None` where no candidate meets the targets.
+    pub recommendation: Option<Recommendation>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct CandidateResult {
+    pub name: Option<String>,
+    /// By their paths; a field that is not here is as in the scenario.
+    pub fields: Map<String, Value>,
+    pub outcome: Outcome,
+    /// No other one is cheaper and as fast, or faster and as cheap.
+    pub is_on_front: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Why it cannot start, or a run of it cannot go on.
+    CannotRun(String),
+    /// No load meets the targets; the lowest that was tried.
+    MeetsNoLoad(Box<LoadResult>),
+    Meets(Box<Capacity>),
+    /// A replica meets them, but no fleet of them that was tried.
+    FleetMisses(Box<FleetCheck>),
+}
+
+/// A load that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct LoadResult {
+    /// Times the scenario's, on one replica.
+    pub load: f64,
+    pub verdict: Verdict,
+    /// Of each target.
+    pub verdicts: Vec<Verdict>,
+    pub replications: u32,
+    /// Means over the replications.
+    pub measured: Measured,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Capacity {
+    /// The highest load that one replica was shown to take.
+    pub highest: LoadResult,
+    /// The lowest load above it that it was not shown to; `None` if there seems to be none.
+    pub too_much: Option<LoadResult>,
+    pub binding: Binding,
+    pub binding_because: String,
+    /// The targets that `too_much` misses first, by their positions.
+    pub binding_targets: Vec<usize>,
+    pub rates: TokenRates,
+    pub fleet: Fleet,
+    /// The fleet at the load; before it was verified, one replica at its part of it.
+    pub at_load: LoadResult,
+    /// What the fleet does behind each router; empty where another candidate is better in any case.
+    pub verified: Vec<FleetCheck>,
+    /// The best router for the fleet, by its position in `verified`; `None` before that, and of a single
+    /// replica.
+    pub router: Option<usize>,
+    /// How to start a replica.
+    pub command: String,
+    /// What the command cannot say, and what predictions rest on, in sentences.
+    pub notes: Vec<String>,
+    /// Of the GPU time of one replica at its part of the load, the share in steps beyond what was measured
+    /// for the cost profile.
+    pub extrapolated: f64,
+}
+
+/// A fleet behind a router, as it was simulated.
+#[derive(Clone, Debug, Serialize)]
+pub struct FleetCheck {
+    pub router: RouterConfig,
+    /// The fewest that were found to be enough, from those that follow from one replica's capacity on.
+    pub replicas: u32,
+    /// Everything was met; else so many replicas were not enough, and no more were tried.
+    pub is_enough: bool,
+    pub at_load: LoadResult,
+    /// With the plan's headroom.
+    pub with_headroom: LoadResult,
+    /// At the load, without as many replicas as may be lost.
+    pub with_losses: LoadResult,
+}
+
+impl Capacity {
+    /// The best router of a fleet.
+    pub fn router_name(&self) -> Option<&'static str> {
+        Some(self.verified.get(self.router?)?.router.policy.name())
+    }
+}
+
+impl CandidateResult {
+    pub fn capacity(&self) -> Option<&Capacity> {
+        match &self.outcome {
+            Outcome::Meets(capacity) => Some(capacity),
+            Outcome::CannotRun(_) | Outcome::MeetsNoLoad(_) | Outcome::FleetMisses(_) => None,
+        }
+    }
+}
+
+impl PlanResult {
+    /// What is called latency of a candidate: the value of the first target with one limit, TTFT p90 where
+    /// there is none.
+    pub fn latency_ms(&self, capacity: &Capacity) -> f64 {
+        let measured = &capacity.at_load.measured;
+        measured.values_ms.iter().flatten().next().copied().unwrap_or(measured.ttft_p90_ms)
+    }
+
+    /// What [`Self::latency_ms`] is of.
+    pub fn latency_name(&self) -> String {
+        let target = self.settings.targets.iter().find(|target| target.limits.len() == 1);
+        target.map_or_else(
+            || "TTFT p90".to_owned(),
+            |target| {
+                let of = target.tenant.as_ref().map(|tenant| format!(" of {tenant}")).unwrap_or_default();
+                target.percentile_name() + &of
+            },
+        )
+    }
+}

@@ -1,0 +1,210 @@
+//! Whole plans on servers whose limits can be worked out by hand.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Binding, Outcome, Overrides, PlanResult, Planner, Progress, RunOptions};
+
+struct Silent;
+
+impl Progress for Silent {
+    fn begin(&mut self, _runs: usize, _candidates: usize) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn run(&mut self) {}
+    fn candidate(&mut self) {}
+}
+
+fn run_in(folder: &Path, plan: &str, threads: usize) -> PlanResult {
+    let path = folder.join("plan.yaml");
+    fs::write(&path, plan).unwrap();
+    let planner = Planner::load(&path, &Overrides::default()).unwrap();
+    let options = RunOptions { folder: folder.join("out"), restart: false, threads };
+    planner.run(&options, &mut Silent).unwrap()
+}
+
+fn run(plan: &str) -> PlanResult {
+    run_in(tempfile::tempdir().unwrap().path(), plan, 2)
+}
+
+/// One request at a time, each of 4 steps of 50 ms: one prefill and three decodes. At fixed gaps nobody
+/// waits up to 5 requests a second; at a rate beyond request n waits n times `0.2 s - 1 / rate`.
+const ONE_AT_A_TIME: &str = "
+name: hand
+scenario:
+  name: hand
+  model: Llama-3.1-8B
+  gpu: H100
+  engine: {max_model_len: 4096, max_num_seqs: 1, async_scheduling: false, enable_prefix_caching: false}
+  cost: {constant: {step_ns: 50000000}}
+  workload:
+    random: {requests_per_s: 20, arrival_process: fixed, duration_s: 40, input_len: 100, output_len: 4}
+targets: [{metric: ttft, percentile: 90, at_most_ms: 100}]
+prices_per_hour: {gpu: {H100-SXM: 2}}
+precision: 0.02
+headroom: 0.2
+lost_replicas: 1
+";
+
+/// Times the scenario's 20 requests a second. Requests come for 40 s and the last 80 % of them count, so
+/// that 90 % wait no longer than request `0.92 * 40 s * rate` does: the 50 ms that are left of 100 ms.
+const LIMIT: f64 = (1.0 + 0.05 / (0.92 * 40.0)) / 0.2 / 20.0;
+
+#[test]
+fn the_highest_load_is_the_one_worked_out_by_hand() {
+    let result = run(ONE_AT_A_TIME);
+    let capacity = result.candidates[0].capacity().unwrap();
+    let (load, too_much) = (capacity.highest.load, capacity.too_much.as_ref().unwrap().load);
+    // A whole number of requests makes the limit a little uncertain.
+    assert!(
+        load < LIMIT * 1.0005 && LIMIT * 0.9995 < too_much && too_much / load <= 1.02,
+        "{load} {too_much}"
+    );
+    assert_eq!(capacity.binding, Binding::MaxNumSeqs, "{}", capacity.binding_because);
+    // 4 replicas or 5 (the search stops a little below 5 requests a second), a fifth more for headroom, and
+    // one that may be lost.
+    let fleet = &capacity.fleet;
+    assert!((4..=5).contains(&fleet.replicas_at_least), "{fleet:?}");
+    assert!((5..=6).contains(&fleet.replicas_with_headroom), "{fleet:?}");
+    assert_eq!(fleet.replicas_with_losses, fleet.replicas_at_least + 1);
+    assert_eq!(fleet.cost_per_hour, 2.0 * f64::from(fleet.replicas));
+    // 20 requests a second of 100 and 4 tokens.
+    let tokens_per_hour = 20.0 * 4.0 * 3600.0;
+    let expected = fleet.cost_per_hour / tokens_per_hour * 1e6;
+    assert!((fleet.cost_per_million_output_tokens / expected - 1.0).abs() < 0.02, "{fleet:?}");
+    assert!((fleet.cost_per_million_input_tokens * 25.0 / expected - 1.0).abs() < 0.02, "{fleet:?}");
+    // Behind a round robin each replica sees fixed gaps again.
+    assert!(capacity.verified[0].is_enough);
+    assert_eq!(capacity.at_load.measured.ttft_p90_ms, 50.0);
+    assert_eq!(capacity.router_name(), Some("round_robin"));
+}
+
+#[test]
+fn what_no_load_can_meet_is_told() {
+    let result = run(&ONE_AT_A_TIME.replace("at_most_ms: 100", "at_most_ms: 40"));
+    let Outcome::MeetsNoLoad(lowest) = &result.candidates[0].outcome else { panic!("{result:?}") };
+    assert_eq!(lowest.measured.values_ms, [Some(50.0)]);
+    assert!(result.recommendation.is_none());
+}
+
+#[test]
+fn a_queue_that_grows_is_overload_even_where_no_target_is_of_waiting() {
+    let plan = ONE_AT_A_TIME.replace(
+        "metric: ttft, percentile: 90, at_most_ms: 100",
+        "metric: tpot, percentile: 90, at_most_ms: 60",
+    );
+    let result = run(&plan);
+    let capacity = result.candidates[0].capacity().unwrap();
+    assert!(capacity.too_much.as_ref().unwrap().measured.overloaded);
+    // The rule takes a queue that grows by a tenth of what comes.
+    assert!((0.25..0.25 * 1.25).contains(&capacity.highest.load), "{}", capacity.highest.load);
+}
+
+#[test]
+fn goodput_takes_all_limits_at_once() {
+    let plan = ONE_AT_A_TIME.replace(
+        "targets: [{metric: ttft, percentile: 90, at_most_ms: 100}]",
+        "goodput: [{share: 0.9, ttft_ms: 100, tpot_ms: 60, e2e_ms: 250}]",
+    );
+    let result = run(&plan);
+    assert!(result.candidates[0].capacity().unwrap().highest.load < LIMIT * 1.0005);
+    let too_strict = plan.replace("e2e_ms: 250", "e2e_ms: 150");
+    assert!(matches!(run(&too_strict).candidates[0].outcome, Outcome::MeetsNoLoad(_)));
+}
+
+/// A server of its own for each thing that can hold one back.
+fn bound(engine: &str, cost: &str, workload: &str, target: &str) -> (Binding, String) {
+    let plan = format!(
+        "name: bound\nscenario:\n  name: bound\n  model: Llama-3.1-8B\n  gpu: H100\n  engine: {engine}\n{cost}  \
+         workload: {{random: {workload}}}\ntargets: [{target}]\nprices_per_hour: {{gpu: {{H100-SXM: 2}}}}\n\
+         precision: 0.2\nmax_replications: 2\nlost_replicas: 0\nheadroom: 0\n"
+    );
+    let result = run(&plan);
+    let capacity = result.candidates[0].capacity().unwrap();
+    (capacity.binding, capacity.binding_because.clone())
+}
+
+const TTFT: &str = "{metric: ttft, percentile: 90, at_most_ms: 1000}";
+
+#[test]
+fn what_binds_follows_from_the_figures() {
+    // Four requests fill the blocks.
+    let kv = bound(
+        "{max_model_len: 4096, num_gpu_blocks_override: 300, enable_prefix_caching: false}",
+        "",
+        "{requests_per_s: 4, arrival_process: fixed, duration_s: 60, input_len: 1000, output_len: 200}",
+        TTFT,
+    );
+    assert_eq!(kv.0, Binding::KvCapacity, "{}", kv.1);
+    // Long prompts and one token are arithmetic.
+    let compute = bound(
+        "{max_model_len: 16384, enable_prefix_caching: false}",
+        "",
+        "{requests_per_s: 4, arrival_process: fixed, duration_s: 60, input_len: 8000, output_len: 1}",
+        TTFT,
+    );
+    assert_eq!(compute.0, Binding::Compute, "{}", compute.1);
+    // Long contexts that are read for each token are memory traffic.
+    let memory = bound(
+        "{max_model_len: 16384}",
+        "",
+        "{requests_per_s: 2, arrival_process: fixed, duration_s: 60, prefix_len: 8000, input_len: 10, output_len: 300}",
+        "{metric: tpot, percentile: 90, at_most_ms: 20}",
+    );
+    assert_eq!(memory.0, Binding::MemoryBandwidth, "{}", memory.1);
+}
+
+#[test]
+fn threads_and_kills_cannot_be_seen() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let plan = ONE_AT_A_TIME
+        .replace("fixed", "poisson")
+        .replace("duration_s: 40", "duration_s: 60")
+        .replace("at_most_ms: 100", "at_most_ms: 400")
+        + "grid: {engine.max_num_seqs: [1, 2]}\n";
+    let one = run_in(folders[0].path(), &plan, 1);
+    run_in(folders[1].path(), &plan, 3);
+    let files = |folder: &Path| {
+        ["plan.json", "candidates.csv", "plan.svg"]
+            .map(|name| fs::read(folder.join("out").join(name)).unwrap())
+    };
+    assert!(files(folders[0].path()) == files(folders[1].path()));
+    // Killed in the middle: some lines of the journal, the last of them torn.
+    let journal = folders[1].path().join("out/journal.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    fs::write(&journal, &text[..text.len() / 2]).unwrap();
+    let kept = text[..text.len() / 2].matches('\n').count();
+    assert!(kept > 3);
+    run_in(folders[1].path(), &plan, 2);
+    assert!(files(folders[0].path()) == files(folders[1].path()));
+    let again = fs::read_to_string(&journal).unwrap();
+    assert!(again.starts_with(text.lines().take(kept).collect::<Vec<_>>().join("\n").as_str()));
+    assert!(
+        one.candidates[1].capacity().unwrap().highest.load
+            > one.candidates[0].capacity().unwrap().highest.load
+    );
+}
+
+#[test]
+fn mistakes_are_named_with_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.yaml");
+    let error = |plan: &str| {
+        fs::write(&path, plan).unwrap();
+        Planner::load(&path, &Overrides::default()).err().unwrap().to_string()
+    };
+    let price = error(&ONE_AT_A_TIME.replace("{gpu: {H100-SXM: 2}}", "{gpu: {L40S: 1}}"));
+    assert!(price.contains("plan.yaml:12:") && price.contains("H100-SXM has no price"), "{price}");
+    let nothing =
+        error(&ONE_AT_A_TIME.replace("targets: [{metric: ttft, percentile: 90, at_most_ms: 100}]", ""));
+    assert!(nothing.contains("the plan promises nothing"), "{nothing}");
+    let tenant = error(&ONE_AT_A_TIME.replace("at_most_ms: 100", "at_most_ms: 100, tenant: shop"));
+    assert!(tenant.contains("there is no tenant `shop`"), "{tenant}");
+    let batch = error(&ONE_AT_A_TIME.replace(
+        "requests_per_s: 20, arrival_process: fixed, duration_s: 40",
+        "arrival_process: {batch: {at_s: 0}}, num_requests: 9",
+    ));
+    assert!(batch.contains("`arrival_process` is a batch"), "{batch}");
+    let share = error(&ONE_AT_A_TIME.replace("percentile: 90", "percentile: 100"));
+    assert!(share.contains("plan.yaml:11:") && share.contains("below 100"), "{share}");
+}
