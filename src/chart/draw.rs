@@ -314,13 +314,17 @@ fn labels(
     Ok(())
 }
 
-/// So that there is room for the plot beside it.
+/// So that there is room for the plot beside it. What tells lines apart is mostly at the end, a value
+/// behind the name of its field, so the middle is left out.
 fn shortened(label: &str) -> String {
     const MOST: usize = 26;
-    if label.chars().count() <= MOST {
+    const END: usize = 16;
+    let length = label.chars().count();
+    if length <= MOST {
         return label.to_owned();
     }
-    label.chars().take(MOST - 1).chain(['…']).collect()
+    let begin = label.chars().take(MOST - END - 1);
+    begin.chain(['…']).chain(label.chars().skip(length - END)).collect()
 }
 
 /// The name of a line from bottom to top, above it.
@@ -383,4 +387,15 @@ fn text(area: &Area<'_>, words: &str, at: (i32, i32), color: Color, h: HPos, v: 
     let color = color.rgb();
     let style = TextStyle::from(("sans-serif", TEXT_SIZE).into_font()).color(&color).pos(Pos::new(h, v));
     area.draw(&Text::new(words.to_owned(), at, style))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_labels_keep_their_beginning_and_their_end() {
+        assert_eq!(shortened("tensor_parallel_size 1, 20"), "tensor_parallel_size 1, 20");
+        assert_eq!(shortened("num_gpu_blocks_override 1,000"), "num_gpu_b…s_override 1,000");
+    }
 }
