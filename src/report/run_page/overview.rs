@@ -201,7 +201,11 @@ pub(super) fn files(view: &RunView<'_>) -> Section {
     }
     files.extend(&view.more_files);
     let body = html! {
-        p { "Beside this page, in the same folder:" }
+        p {
+            "Beside this page, in the same folder"
+            @if cfg!(feature = "parquet") { "; each table is there as Parquet too, with the same rows" }
+            ":"
+        }
         dl.definitions.files {
             @for (name, holds) in files {
                 div { dt { a href=(name) { (name) } } dd { (holds) } }
