@@ -7,6 +7,7 @@ mod disaggregation;
 mod event_queue;
 mod kv_usage;
 mod lifecycle;
+mod live_request;
 mod observer;
 mod output_steps;
 mod pipeline;
@@ -32,11 +33,12 @@ pub use disaggregation::{Disaggregation, Role};
 pub use lifecycle::{
     Autoscaler, AutoscalerConfig, LifecycleConfig, OnFailure, ReplicaState, ScalingMetric, ScalingRules,
 };
+pub use live_request::DraftAcceptance;
 pub use observer::{
     EngineCall, NO_REPLICA, Observer, PullRecord, RequestRecord, ServerLoss, StepRecord, TransferRecord,
 };
 pub use output_steps::StepSpan;
 pub use pull::{PullLink, PullLinks, Puller};
-pub use replica::{DraftAcceptance, Replica, ReplicaConfig};
+pub use replica::{Replica, ReplicaConfig};
 pub use run::{Action, ActionKind, RunEnding, Simulation, SimulationError};
 pub use transfers::{Link, Transfers};

@@ -6,13 +6,12 @@
 
 use std::collections::VecDeque;
 
-use rand::RngExt;
-use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashSet;
 
 use super::disaggregation::Part;
 use super::kv_usage::KvUsage;
-use super::observer::{EngineCall, Observer, RequestRecord, StepRecord};
+use super::live_request::{DraftAcceptance, Live, RequestMeta, request_record};
+use super::observer::{EngineCall, Observer, StepRecord};
 use super::output_steps::OutputSteps;
 use super::pipeline::Pipeline;
 use super::pull::Puller;
@@ -23,13 +22,13 @@ use crate::engine::hash::{BlockHash, RequestBlockHasher};
 use crate::engine::kv_cache::JournalEntry;
 use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::{
-    EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, ScheduledRequest,
-    Scheduler, SchedulerOutput,
+    EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestError, ScheduledKind, Scheduler,
+    SchedulerOutput,
 };
-use crate::engine::{FinishReason, NewRequest, Request, RequestSlot, RequestStatus};
+use crate::engine::{NewRequest, Request, RequestSlot, RequestStatus};
 use crate::prompt::PromptExtras;
 use crate::units::SimTime;
-use crate::workload::{Arrival, Patience, RequestSpec, WaitsFor, rng};
+use crate::workload::{Arrival, RequestSpec, WaitsFor, rng};
 
 /// What a replica is made of.
 pub struct ReplicaConfig {
@@ -43,44 +42,6 @@ pub struct ReplicaConfig {
     pub drafts: Option<DraftAcceptance>,
     /// What hashing blocks costs the host.
     pub hashing: BlockHashing,
-}
-
-/// How many drafts the model accepts: each with the same chance, up to the first that it rejects.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DraftAcceptance {
-    /// 0 to 1.
-    pub acceptance_rate: f64,
-    pub seed: u64,
-}
-
-/// What the simulation keeps of a request in the engine.
-struct Live {
-    spec: RequestMeta,
-    num_prompt_tokens: u32,
-    patience: Option<Patience>,
-    /// Another replica goes on from its prompt.
-    is_prefill_part: bool,
-    first_scheduled: Option<SimTime>,
-    first_token: Option<SimTime>,
-    output_steps: OutputSteps,
-    num_local_cached_tokens: u32,
-    num_external_cached_tokens: u32,
-    /// Output tokens sampled, as the model counts: with drafts and async scheduling the engine
-    /// counts drafts that may be rejected.
-    num_sampled: u32,
-    /// Decides which drafts are accepted.
-    rng: Option<ChaCha8Rng>,
-}
-
-struct RequestMeta {
-    index: u64,
-    tenant: u32,
-    session: Option<u64>,
-    turn: u32,
-    arrival: SimTime,
-    skip_reading_prefix_cache: bool,
-    is_long_enough_to_hit: bool,
-    shares_shortest_hit: bool,
 }
 
 /// A step on its way.
@@ -691,50 +652,6 @@ impl Replica {
     }
 }
 
-impl Live {
-    /// Whether the request has been admitted, and if so what its lookup found.
-    fn note_admission(&mut self, request: &Request) -> bool {
-        let was_admitted = request.status != RequestStatus::Waiting || request.num_computed_tokens > 0;
-        if let Some(stats) = request.prefill_stats.filter(|_| was_admitted) {
-            self.num_local_cached_tokens = stats.num_local_cached_tokens;
-            self.num_external_cached_tokens = stats.num_external_cached_tokens;
-        }
-        was_admitted
-    }
-
-    /// Samples a token, and the drafts that are accepted with it.
-    fn sample(
-        &mut self,
-        entry: &ScheduledRequest,
-        drafts: Option<DraftAcceptance>,
-        scheduler: &Scheduler,
-        sampled: &mut ModelRunnerOutput,
-    ) {
-        let Some(request) = scheduler.request(entry.slot, entry.id) else { return };
-        let Some(output) = &request.known_output else { return };
-        let Some(drafts) = drafts else {
-            let known_tokens = entry.num_computed_tokens + entry.num_tokens;
-            return sampled.push_token(output.get(known_tokens - self.num_prompt_tokens));
-        };
-        let is_admitted = entry.kind != ScheduledKind::Running;
-        if is_admitted {
-            // What an admitted request brings as drafts is padding.
-            self.num_sampled = request.num_output_tokens();
-        }
-        let mut num_accepted = 0;
-        if let (false, Some(rng)) = (is_admitted, &mut self.rng) {
-            while num_accepted < entry.num_draft_tokens && rng.random_bool(drafts.acceptance_rate) {
-                num_accepted += 1;
-            }
-        }
-        for position in self.num_sampled..=self.num_sampled + num_accepted {
-            // Past the end the scheduler drops what comes.
-            sampled.push_token(if position < output.len() { output.get(position) } else { 0 });
-        }
-        self.num_sampled += num_accepted + 1;
-    }
-}
-
 /// Tells of a call of the engine, with what it wrote into its journal.
 fn tell(
     replica: u32,
@@ -747,34 +664,4 @@ fn tell(
     journal.clear();
     journal.extend(scheduler.kv_cache_manager_mut().block_pool_mut().drain_journal());
     observer.on_engine_call(replica, at, call, journal, scheduler);
-}
-
-fn request_record(
-    replica: u32,
-    live: &Live,
-    finished: &FinishedRequest,
-    was_admitted: bool,
-    now: SimTime,
-) -> RequestRecord {
-    RequestRecord {
-        index: live.spec.index,
-        replica,
-        tenant: live.spec.tenant,
-        session: live.spec.session,
-        turn: live.spec.turn,
-        arrival: live.spec.arrival,
-        first_scheduled: live.first_scheduled,
-        first_token: live.first_token,
-        finished: now,
-        num_prompt_tokens: finished.num_prompt_tokens,
-        num_output_tokens: finished.num_output_tokens(),
-        was_admitted,
-        num_local_cached_tokens: live.num_local_cached_tokens,
-        num_external_cached_tokens: live.num_external_cached_tokens,
-        num_preemptions: finished.num_preemptions,
-        finish_reason: finished.status.finish_reason().unwrap_or(FinishReason::Length),
-        skip_reading_prefix_cache: live.spec.skip_reading_prefix_cache,
-        is_long_enough_to_hit: live.spec.is_long_enough_to_hit,
-        shares_shortest_hit: live.spec.shares_shortest_hit,
-    }
 }
