@@ -13,10 +13,11 @@ use super::requests_csv::tpot_ns;
 use super::run_report::RunInfo;
 use super::spreads::{Spreads, StepTimes};
 use super::summary::{
-    ExternalCache, HitRate, KvCache, Latency, NamedHitRate, PrefixCache, Requests, Resets, RunSummary,
-    SpeculativeDecoding, Steps, Throughput, TierSummary, Tokens,
+    HitRate, KvCache, Latency, NamedHitRate, PrefixCache, Requests, Resets, RunSummary, SpeculativeDecoding,
+    Steps, Throughput, Tokens,
 };
 use super::tenants::TenantTally;
+use super::tiers::{ExternalCache, TierSummary};
 use super::timeseries::Timeseries;
 use crate::engine::FinishReason;
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
@@ -398,7 +399,8 @@ impl Collector {
             external_cache: (!tiers.is_empty()).then(|| ExternalCache {
                 total: HitRate::of(connector.queries, connector.hits),
                 preempted: HitRate::of(connector.preempted_queries, connector.preempted_hits),
-                tiers: tiers.into_iter().map(|(kind, stats)| TierSummary { kind, stats }).collect(),
+                not_shared_because: info.not_shared_because.clone(),
+                tiers: tiers.iter().map(|tier| TierSummary::new(tier, duration_s)).collect(),
             }),
             kv_cache: KvCache {
                 num_gpu_blocks: info.num_gpu_blocks(),

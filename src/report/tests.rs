@@ -50,6 +50,7 @@ pub(super) fn info(config: &EngineConfig) -> RunInfo {
         shortest_hit: KvCacheManager::new(config).shortest_hit(),
         kv_events: false,
         tenants: Vec::new(),
+        not_shared_because: None,
         fleet: None,
     }
 }

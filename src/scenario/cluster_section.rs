@@ -15,6 +15,9 @@ pub struct ClusterSection {
     pub replicas: Option<u32>,
     #[serde(default)]
     pub pools: Option<Vec<PoolSection>>,
+    /// So many replicas of a pool, in order, are on one machine and share its tiers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas_per_node: Option<u32>,
     #[serde(default)]
     pub router: RouterConfig,
     /// What happens to replicas at given times.
@@ -88,6 +91,9 @@ pub struct PoolSection {
     /// Computes prompts, or goes on from there; all pools have a role, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
+    /// Instead of the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas_per_node: Option<u32>,
     /// Instead of the scenario's.
     #[serde(default)]
     pub gpu: Option<String>,

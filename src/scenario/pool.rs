@@ -11,6 +11,7 @@ use super::disaggregation::check_roles;
 use super::engine_section::EngineSection;
 use super::file::{CostSection, ScenarioFile};
 use super::lifecycle::check_lifecycle;
+use super::shared_tiers::check_shared_tiers;
 use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{BlockHashing, ConstantCost, CostModel, HashingLaw, Profile, Roofline};
@@ -30,6 +31,8 @@ pub struct Pool {
     pub num_replicas: u32,
     /// What its replicas do, if not everything.
     pub role: Option<Role>,
+    /// So many, in order, are on one machine.
+    pub replicas_per_node: Option<u32>,
     pub section: EngineSection,
     pub cost: Option<CostSection>,
     /// As it is served.
@@ -58,6 +61,7 @@ impl Pool {
             name,
             num_replicas,
             role: None,
+            replicas_per_node: None,
             section: file.engine.clone(),
             cost: file.cost.clone(),
             model: checked.model,
@@ -116,7 +120,7 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
                 }
                 None => check_count(typed, "cluster.replicas", replicas.unwrap_or(1))?,
             };
-            vec![Pool { num_replicas, ..own.clone() }]
+            vec![Pool { num_replicas, replicas_per_node: cluster.replicas_per_node, ..own.clone() }]
         }
         (Some(sections), None) => {
             if sections.is_empty() {
@@ -124,7 +128,12 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
                 return Err(error.hint("give at least one, or `replicas` instead"));
             }
             let pools = sections.iter().enumerate();
-            pools.map(|(at, section)| pool(typed, sections, at, section)).collect::<Result<_, _>>()?
+            let mut pools: Vec<Pool> =
+                pools.map(|(at, section)| pool(typed, sections, at, section)).collect::<Result<_, _>>()?;
+            for pool in &mut pools {
+                pool.replicas_per_node = pool.replicas_per_node.or(cluster.replicas_per_node);
+            }
+            pools
         }
     };
     let sum = pools.iter().map(|pool| u64::from(pool.num_replicas)).sum::<u64>();
@@ -135,6 +144,7 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
     }
     check_lifecycle(typed, cluster, sum as u32)?;
     check_roles(typed, cluster, &pools)?;
+    check_shared_tiers(typed, cluster, &pools)?;
     Ok((own, pools))
 }
 
@@ -159,7 +169,7 @@ fn pool(
     let file = ScenarioFile::deserialize(NodeDeserializer::new(&tree)).map_err(in_file)?;
     let typed = Typed { source: typed.source.clone(), tree };
     let mut pool = Pool::new(Some(section.name.clone()), num_replicas, &typed, &file)?;
-    pool.role = section.role;
+    (pool.role, pool.replicas_per_node) = (section.role, section.replicas_per_node);
     if pool.role.is_some() && pool.engine.kv_connector.is_none() {
         pool.engine.kv_connector = Some(KvLoadFailurePolicy::default());
     }

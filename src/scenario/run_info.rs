@@ -27,6 +27,7 @@ impl Scenario {
             shortest_hit: shortest_hit.unwrap_or_default(),
             kv_events: self.engine.enable_kv_cache_events,
             tenants: simulation.tenants().to_vec(),
+            not_shared_because: self.not_shared_because(),
             fleet: self.fleet_info(),
         }
     }

@@ -25,6 +25,8 @@ pub(super) enum Event {
     Action(usize),
     /// A replica has started up.
     Ready { replica: u32 },
+    /// Copies of a replica to or from a store that it shares begin or end.
+    Land { replica: u32 },
     /// Somebody has read a replica's blocks.
     Wake { replica: u32 },
     /// The autoscaler looks at its metric.

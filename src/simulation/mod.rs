@@ -16,6 +16,8 @@ mod replica;
 pub mod router;
 mod run;
 mod serving;
+mod store_link;
+mod tier_ending;
 mod transfers;
 
 #[cfg(test)]
@@ -26,6 +28,8 @@ mod disaggregation_tests;
 mod fleet_tests;
 #[cfg(test)]
 mod host_tests;
+#[cfg(test)]
+mod shared_tier_tests;
 #[cfg(test)]
 mod tests;
 
@@ -41,4 +45,6 @@ pub use output_steps::StepSpan;
 pub use pull::{PullLink, PullLinks, Puller};
 pub use replica::{Replica, ReplicaConfig};
 pub use run::{Action, ActionKind, RunEnding, Simulation, SimulationError};
-pub use transfers::{Link, Transfers};
+pub use store_link::StoreLink;
+pub use tier_ending::{ReplicaTierEnding, TierEnding};
+pub use transfers::{Link, LinkStats, TierLink, Transfers};

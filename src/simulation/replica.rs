@@ -17,7 +17,7 @@ use super::pipeline::Pipeline;
 use super::pull::Puller;
 use super::transfers::Transfers;
 use crate::cost::{BlockHashing, CostModel, StepShape};
-use crate::engine::connector::{KvConnector, TierKind, TierStats};
+use crate::engine::connector::KvConnector;
 use crate::engine::hash::{BlockHash, RequestBlockHasher};
 use crate::engine::kv_cache::JournalEntry;
 use crate::engine::kv_events::CacheChange;
@@ -192,9 +192,20 @@ impl Replica {
         self.scheduler.kv_cache_manager_mut().block_pool_mut().follow();
     }
 
-    /// What the tiers behind the GPU's cache have done, if there are any.
-    pub fn tier_stats(&self) -> Vec<(TierKind, TierStats)> {
-        self.transfers.as_ref().map(|transfers| transfers.connector().stats()).unwrap_or_default()
+    /// The tiers behind the GPU's cache, if there are any.
+    pub(super) fn transfers(&self) -> Option<&Transfers> {
+        self.transfers.as_ref()
+    }
+
+    pub(super) fn transfers_mut(&mut self) -> Option<&mut Transfers> {
+        self.transfers.as_mut()
+    }
+
+    /// Copies to or from a store that others see begin or end.
+    pub(super) fn land(&mut self, now: SimTime, observer: &mut dyn Observer) {
+        let Some(transfers) = &mut self.transfers else { return };
+        transfers.land(now);
+        transfers.take_begun().for_each(|transfer| observer.on_transfer(self.index, &transfer));
     }
 
     /// A request reaches the engine core, whose input thread hashes the blocks of its prompt, one

@@ -12,7 +12,7 @@ use super::observer::Observer;
 use super::replica::{Answers, EndedRequest, Replica};
 use super::router::{Metrics, PrefixIndexStats, Router};
 use super::serving::Serving;
-use crate::engine::connector::{TierKind, TierStats};
+use super::tier_ending::{TierEnding, tier_endings};
 use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::RequestError;
 use crate::units::SimTime;
@@ -98,9 +98,8 @@ pub struct Simulation {
 /// What a simulation knows at its end besides what it told its observer.
 #[derive(Clone, Debug, Default)]
 pub struct RunEnding {
-    /// What the tiers behind the GPUs' caches have done, if there are any: those of one place in the
-    /// order of tiers are added up over the replicas.
-    pub tiers: Vec<(TierKind, TierStats)>,
+    /// What the tiers behind the GPUs' caches have done, if there are any.
+    pub tiers: Vec<TierEnding>,
     /// What the workload says of where its requests come from.
     pub workload: WorkloadNotes,
     /// Of a router that knows prefixes.
@@ -172,15 +171,7 @@ impl Simulation {
 
     /// What is known at the end, or so far.
     pub fn ending(&self) -> RunEnding {
-        let mut tiers: Vec<(TierKind, TierStats)> = Vec::new();
-        for replica in self.replicas() {
-            for (place, (kind, stats)) in replica.tier_stats().into_iter().enumerate() {
-                match tiers.get_mut(place) {
-                    Some((_, so_far)) => so_far.add(&stats),
-                    None => tiers.push((kind, stats)),
-                }
-            }
-        }
+        let tiers = tier_endings(self.replicas());
         let prefix_index = self.router.index_stats();
         RunEnding { tiers, workload: self.workload.notes(), prefix_index }
     }
@@ -279,6 +270,7 @@ impl Simulation {
             Event::GiveUp { index } => self.give_up(index, observer),
             Event::Action(index) => self.act(index, observer)?,
             Event::Ready { replica } => self.ready(replica as usize, observer)?,
+            Event::Land { replica } => self.replicas[replica as usize].land(at, &mut self.events, observer),
             Event::Wake { replica } => self.wake(replica as usize),
             Event::Scale => self.scale(observer)?,
             Event::Iterate { replica } => {
