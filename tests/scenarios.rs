@@ -134,6 +134,16 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             assert_eq!(reads["blocks"], 375 * finished);
             assert_eq!(summary["fleet"]["replicas"][0]["finished_requests"], 0);
         }
+        "disaggregated_failures" => {
+            let fleet = &summary["fleet"];
+            assert!(fleet["kv_reads"]["failed_reads"].as_u64().unwrap() > 0);
+            assert_eq!(
+                (&fleet["lifecycle"]["failures"], &summary["requests"]["failed"]),
+                (&2.into(), &0.into())
+            );
+            // Two that prefill and one that decodes at first; those that decode become more.
+            assert_eq!(fleet["lifecycle"]["most_ready_replicas"], 5);
+        }
         "autoscaling" => {
             let lifecycle = &summary["fleet"]["lifecycle"];
             assert_eq!(lifecycle["most_ready_replicas"], 4);

@@ -222,12 +222,13 @@ impl Scenario {
         let simulation = Simulation::new(workload, replicas, policy, actions)
             .with_router_latency(SimTime::from_secs_f64(router.latency_ms / 1e3))
             .with_metrics_interval(SimTime::from_secs_f64(router.metrics_interval_ms / 1e3));
-        Ok(match (self.lifecycle(), links) {
-            (Some(lifecycle), _) => simulation.with_lifecycle(lifecycle),
-            (None, Some(links)) => {
-                simulation.with_disaggregation(self.disaggregation(links, events_of_decode))
-            }
-            (None, None) => simulation,
+        let simulation = match self.lifecycle() {
+            Some(lifecycle) => simulation.with_lifecycle(lifecycle),
+            None => simulation,
+        };
+        Ok(match links {
+            Some(links) => simulation.with_disaggregation(self.disaggregation(links, events_of_decode)),
+            None => simulation,
         })
     }
 
@@ -251,7 +252,9 @@ impl Scenario {
     pub fn with_fleet(&self, num_replicas: u32, router: &RouterConfig) -> Self {
         let mut fleet = self.clone();
         fleet.pools.truncate(1);
-        fleet.pools.iter_mut().for_each(|pool| pool.num_replicas = num_replicas);
+        for pool in &mut fleet.pools {
+            (pool.num_replicas, pool.num_first, pool.autoscaler) = (num_replicas, num_replicas, None);
+        }
         fleet.file.cluster = Some(ClusterSection {
             replicas: Some(num_replicas),
             router: router.clone(),

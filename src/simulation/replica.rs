@@ -245,7 +245,13 @@ impl Replica {
         if let Some(puller) = &self.puller {
             match part {
                 Part::Whole => {}
-                Part::Prefill => puller.connector().expect_prefill(request.index),
+                Part::Prefill => {
+                    // It was here before, and who was to read its blocks has gone.
+                    if puller.give_up(request.index) {
+                        self.scheduler.stop_sending(request.index);
+                    }
+                    puller.connector().expect_prefill(request.index);
+                }
                 Part::Decode { .. } => puller.connector().expect_decode(request.index),
             }
         }
@@ -311,9 +317,9 @@ impl Replica {
         index: u64,
         observer: &mut dyn Observer,
     ) -> bool {
-        let Some(live) = self.live[slot.index()].as_mut().filter(|live| live.spec.index == index) else {
-            return false;
-        };
+        // A server that began anew knows nothing of it.
+        let live = self.live.get_mut(slot.index()).and_then(Option::as_mut);
+        let Some(live) = live.filter(|live| live.spec.index == index) else { return false };
         let waits_for = live.patience.map(|patience| patience.waits_for);
         if waits_for == Some(WaitsFor::FirstToken) && live.first_token.is_some() {
             return false;
@@ -372,9 +378,14 @@ impl Replica {
         if let Some(transfers) = &mut self.transfers {
             transfers.restart();
         }
+        if let Some(puller) = &self.puller {
+            puller.connector().restart();
+        }
         let transfers = self.transfers.as_ref();
-        let connector =
-            transfers.map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
+        let of_tiers = transfers.map(|transfers| Box::new(transfers.connector().clone()) as _);
+        let puller = self.puller.as_ref();
+        let connector: Option<Box<dyn KvConnector>> =
+            of_tiers.or_else(|| puller.map(|puller| Box::new(puller.connector().clone()) as _));
         self.scheduler.restart(connector);
         let pool = self.scheduler.kv_cache_manager_mut().block_pool_mut();
         if self.is_followed {
