@@ -99,9 +99,10 @@ pub struct Replica {
     puller: Option<Puller>,
     drafts: Option<DraftAcceptance>,
     max_batches: usize,
-    queue: VecDeque<Batch>,
+    /// Boxed: a batch is some hundred bytes, and moves from one to the other and back.
+    queue: VecDeque<Box<Batch>>,
     /// Processed batches, kept for their buffers.
-    spare: Vec<Batch>,
+    spare: Vec<Box<Batch>>,
     pipeline: Pipeline,
     hashing: BlockHashing,
     /// Requests whose prompts the input thread hashes, in the order in which they came, with the time
@@ -467,7 +468,7 @@ impl Replica {
             && self.queue.iter().any(|batch| batch.output.total_num_scheduled_tokens > 0)
     }
 
-    fn plan(&mut self, now: SimTime, observer: &mut dyn Observer) -> Batch {
+    fn plan(&mut self, now: SimTime, observer: &mut dyn Observer) -> Box<Batch> {
         let mut batch = self.spare.pop().unwrap_or_default();
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         self.scheduler.schedule(&mut batch.output);
@@ -661,7 +662,10 @@ fn tell(
     call: EngineCall<'_>,
     observer: &mut dyn Observer,
 ) {
-    journal.clear();
-    journal.extend(scheduler.kv_cache_manager_mut().block_pool_mut().drain_journal());
+    let pool = scheduler.kv_cache_manager_mut().block_pool_mut();
+    if pool.is_followed() {
+        journal.clear();
+        journal.extend(pool.drain_journal());
+    }
     observer.on_engine_call(replica, at, call, journal, scheduler);
 }
