@@ -102,6 +102,7 @@ pub struct Replica {
     /// Boxed: a batch is some hundred bytes, and moves from one to the other and back.
     queue: VecDeque<Box<Batch>>,
     /// Processed batches, kept for their buffers.
+    #[expect(clippy::vec_box, reason = "the boxes go back to the queue")]
     spare: Vec<Box<Batch>>,
     pipeline: Pipeline,
     hashing: BlockHashing,
