@@ -41,6 +41,16 @@ impl Parallelism {
         }
     }
 
+    /// Of a replica, over all its ranks.
+    pub fn num_gpus(&self) -> u32 {
+        self.num_gpus_per_engine().saturating_mul(self.data_parallel_size)
+    }
+
+    /// Of one engine core.
+    pub fn num_gpus_per_engine(&self) -> u32 {
+        self.tensor_parallel_size.saturating_mul(self.pipeline_parallel_size)
+    }
+
     /// Ranks that share a layer's experts, whole or in slices (`FusedMoEParallelConfig.make`).
     pub fn num_expert_ranks(&self) -> u32 {
         self.tensor_parallel_size.saturating_mul(self.data_parallel_size)

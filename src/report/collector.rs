@@ -2,7 +2,7 @@
 
 use super::blocks_csv::Residencies;
 use super::distribution::Distribution;
-use super::fleet::FleetSummary;
+use super::fleet::{FleetInfo, FleetSummary};
 use super::inter_token::InterTokenLatencies;
 use super::lifecycle::LifecycleTally;
 use super::log_histogram::LogHistogram;
@@ -94,7 +94,8 @@ impl Collector {
     pub fn new(info: &RunInfo) -> Self {
         let usable_blocks = info.usable_blocks();
         let num_first = info.fleet.as_ref().and_then(|fleet| fleet.num_first_replicas);
-        let lifecycle = num_first.map(|num_first| LifecycleTally::new(usable_blocks.len(), num_first));
+        let num_replicas = info.fleet.as_ref().map_or(1, FleetInfo::num_replicas);
+        let lifecycle = num_first.map(|num_first| LifecycleTally::new(num_replicas as usize, num_first));
         Self {
             replicas: usable_blocks.iter().map(|_| ReplicaTally::default()).collect(),
             standing: Standing {
@@ -351,6 +352,7 @@ impl Collector {
             model: info.model.clone(),
             gpu: info.gpu.clone(),
             tensor_parallel_size: info.tensor_parallel_size,
+            num_gpus: info.num_gpus(),
             workload,
             duration_s,
             requests: self.requests,
@@ -442,10 +444,10 @@ impl Collector {
             fleet: info.fleet.as_ref().map(|fleet| {
                 let lifecycle = self.lifecycle.as_ref().map(|tally| tally.summary(self.last_step_at));
                 let (lifecycle, times) = lifecycle.unzip();
-                let tallies = self.replicas.iter().zip(&fleet.replicas).enumerate();
-                let replicas = tallies.map(|(index, (tally, info))| {
-                    let times = times.as_ref().map(|times| &times[index]);
-                    tally.summary(index as u32, info, duration_s, times)
+                let tallies = self.replicas.iter().zip(&fleet.replicas);
+                let replicas = tallies.map(|(tally, info)| {
+                    let times = times.as_ref().map(|times| &times[info.replica as usize]);
+                    tally.summary(info, duration_s, times)
                 });
                 FleetSummary::new(
                     fleet.router.clone(),

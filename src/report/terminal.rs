@@ -17,11 +17,11 @@ pub fn terminal_table(summary: &RunSummary) -> String {
     };
     match &summary.fleet {
         None => {
-            row("model", format!("{} on {} x {}", summary.model, summary.tensor_parallel_size, summary.gpu));
+            row("model", format!("{} on {} x {}", summary.model, summary.num_gpus, summary.gpu));
         }
         Some(fleet) => {
             row("model", summary.model.clone());
-            row("fleet", format!("{} behind {}", fleet.kinds().join(" + "), fleet.router));
+            row("fleet", format!("{} {}", fleet.kinds().join(" + "), fleet.behind()));
         }
     }
     let workload = &summary.workload;
@@ -203,7 +203,11 @@ fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {
     let few = fleet.replicas.len() <= MAX_REPLICA_ROWS;
     for replica in fleet.replicas.iter().filter(|_| few) {
         row(
-            &format!("  replica {}", replica.replica),
+            &match replica.data_parallel_rank {
+                Some(rank) if fleet.num_replicas == 1 => format!("  rank {rank}"),
+                Some(rank) => format!("  replica {} rank {rank}", replica.replica),
+                None => format!("  replica {}", replica.replica),
+            },
             format!(
                 "{} requests, hits {:.1} %, KV cache {:.1} %, GPU {:.1} %",
                 replica.finished_requests,

@@ -187,9 +187,9 @@ impl Scenario {
         let links = self.pull_links();
         let router = self.router();
         let events = router.reads_events().then(|| self.event_source(&router));
-        let mut replicas = Vec::with_capacity(self.num_replicas() as usize);
+        let mut replicas = Vec::with_capacity(self.num_engines());
         for pool in &self.pools {
-            for _ in 0..pool.num_replicas {
+            for _ in 0..pool.num_engines() {
                 let index = replicas.len();
                 let shared_hasher = events
                     .as_ref()
@@ -209,9 +209,10 @@ impl Scenario {
             },
         });
         let events_of_decode = events.clone();
-        let policy = router.build(seed, replicas.len(), events);
+        let policy = router.build(seed, self.num_endpoints(), events);
         let actions = actions.chain(self.replica_actions()).collect();
         let simulation = Simulation::new(workload, replicas, policy, actions)
+            .with_data_parallel(&self.data_parallel(), router.endpoints, seed)
             .with_router_latency(SimTime::from_secs_f64(router.latency_ms / 1e3))
             .with_metrics_interval(SimTime::from_secs_f64(router.metrics_interval_ms / 1e3));
         Ok(match (self.lifecycle(), links) {
@@ -227,8 +228,9 @@ impl Scenario {
     fn event_source(&self, router: &RouterConfig) -> EventSource {
         let hash = router.hash();
         let mismatch = |pool: &Pool| hash.mismatch(&pool.engine, pool.section.python_hash_seed.as_deref());
-        let of_pool = |pool| std::iter::repeat_n(mismatch(pool), pool.num_replicas as usize);
+        let of_pool = |pool| std::iter::repeat_n(mismatch(pool), pool.num_engines() as usize);
         let mismatches = self.pools.iter().flat_map(of_pool).collect();
+        let endpoint_of = self.endpoint_of();
         // Digests for all, if one of them shows them.
         let mut matching: Vec<&Pool> = self.pools.iter().filter(|pool| mismatch(pool).is_none()).collect();
         matching.sort_by_key(|pool| !pool.engine.enable_kv_cache_events);
@@ -236,7 +238,7 @@ impl Scenario {
             Some(pool) => pool.hasher(self.seed(), 0),
             None => RequestBlockHasher::identity(hash.block_size, 0),
         };
-        EventSource { hasher, mismatches }
+        EventSource { hasher, mismatches, replica_of: endpoint_of }
     }
 
     /// So many replicas of the first kind behind a router, and no other.
@@ -266,7 +268,15 @@ impl Scenario {
     /// # Errors
     /// There are several.
     pub(crate) fn check_alone(&self, what: &str) -> Result<(), ScenarioError> {
+        let ranks = self.pools[0].section.data_parallel_size;
         match self.num_replicas() {
+            1 if ranks > 1 => Err(self
+                .typed
+                .wrong(
+                    "engine.data_parallel_size",
+                    format!("{what} is of one engine core, and the replica has {ranks}"),
+                )
+                .hint("add --set engine.data_parallel_size=1 to look at one")),
             1 => Ok(()),
             several => Err(self
                 .typed

@@ -10,7 +10,7 @@ use super::{Scenario, ScenarioError};
 use crate::engine::connector::{PullConnector, PullGroup};
 use crate::engine::kv_cache::KvCacheSpec;
 use crate::simulation::router::EventSource;
-use crate::simulation::{Disaggregation, PullLink, PullLinks, Puller, Role};
+use crate::simulation::{Disaggregation, Endpoints, PullLink, PullLinks, Puller, Role};
 use crate::units::SimTime;
 use crate::workload::ConfigError;
 
@@ -81,6 +81,11 @@ pub(super) fn check_roles(
                 typed.wrong(&format!("cluster.decode_router.{field}"), format!("`{field}` is {found}"));
             error.hint(format!("give {expected}"))
         })?;
+        if router.endpoints != cluster.router.endpoints {
+            return Err(typed
+                .wrong("cluster.decode_router.endpoints", "other endpoints than those of `router`")
+                .hint("give both routers the same `endpoints`"));
+        }
         // Both share the hashes of the replicas.
         if router.reads_events() && *router != cluster.router {
             return Err(typed
@@ -117,7 +122,7 @@ impl Scenario {
             latency: SimTime::from_secs_f64(latency_us / 1e6),
             set_up: SimTime::from_secs_f64(set_up_us / 1e6),
         };
-        Some(Rc::new(RefCell::new(PullLinks::new(link, self.num_replicas() as usize))))
+        Some(Rc::new(RefCell::new(PullLinks::new(link, self.num_engines()))))
     }
 
     /// Who computes prompts and who goes on.
@@ -127,14 +132,18 @@ impl Scenario {
         events: Option<EventSource>,
     ) -> Disaggregation {
         let roles = self.pools.iter().flat_map(|pool| {
-            std::iter::repeat_n(pool.role.unwrap_or(Role::Decode), pool.num_replicas as usize)
+            let num_endpoints = match self.router().endpoints {
+                Endpoints::Replicas => pool.num_replicas,
+                Endpoints::Ranks => pool.num_engines(),
+            };
+            std::iter::repeat_n(pool.role.unwrap_or(Role::Decode), num_endpoints as usize)
         });
         let cluster = self.file.cluster.as_ref();
         let router =
             cluster.and_then(|cluster| cluster.decode_router.clone()).unwrap_or_else(|| self.router());
         // A stream of its own.
         let events = events.filter(|_| router.reads_events());
-        let policy = router.build(self.seed().wrapping_add(1), self.num_replicas() as usize, events);
+        let policy = router.build(self.seed().wrapping_add(1), self.num_endpoints(), events);
         Disaggregation::new(roles.collect(), policy, links)
     }
 }

@@ -10,6 +10,7 @@ use crate::engine::connector::{EvictionOrder, TierKind};
 use crate::engine::hash::PrefixCachingHashAlgo;
 use crate::engine::kv_cache::KvCacheSpec;
 use crate::engine::{EngineConfig, SchedulingPolicy};
+use crate::simulation::DataParallelConfig;
 
 /// `vllm serve`'s options, as far as they change what is simulated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,6 +18,11 @@ use crate::engine::{EngineConfig, SchedulingPolicy};
 pub struct EngineSection {
     pub tensor_parallel_size: u32,
     pub pipeline_parallel_size: u32,
+    /// Engine cores of a replica, each with its own scheduler and KV cache, behind vLLM's own load balancer.
+    pub data_parallel_size: u32,
+    /// API servers of a replica, each with its own view of the engine cores; as many as those if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_server_count: Option<u32>,
     /// Ranks hold whole experts instead of a slice of every one.
     pub enable_expert_parallel: bool,
     pub gpu_memory_utilization: f64,
@@ -67,6 +73,8 @@ impl Default for EngineSection {
         Self {
             tensor_parallel_size: 1,
             pipeline_parallel_size: engine.pipeline_parallel_size,
+            data_parallel_size: 1,
+            api_server_count: None,
             enable_expert_parallel: false,
             gpu_memory_utilization: 0.92,
             block_size: engine.block_size,
@@ -179,8 +187,23 @@ impl EngineSection {
     pub(super) fn parallelism(&self) -> Parallelism {
         Parallelism {
             pipeline_parallel_size: self.pipeline_parallel_size.max(1),
+            data_parallel_size: self.data_parallel_size.max(1),
             enable_expert_parallel: self.enable_expert_parallel,
             ..Parallelism::tensor(self.tensor_parallel_size.max(1))
+        }
+    }
+
+    /// GPUs of a replica, over all its ranks.
+    pub fn num_gpus(&self) -> u32 {
+        self.parallelism().num_gpus()
+    }
+
+    /// The engine cores of a replica, and what shares requests out to them.
+    pub(super) fn data_parallel(&self) -> DataParallelConfig {
+        let data_parallel_size = self.data_parallel_size.max(1);
+        DataParallelConfig {
+            data_parallel_size,
+            api_server_count: self.api_server_count.unwrap_or(data_parallel_size).max(1),
         }
     }
 

@@ -37,7 +37,7 @@ pub(super) enum Part {
 
 /// Who computes prompts and who goes on from there.
 pub struct Disaggregation {
-    /// Of each replica.
+    /// Of each endpoint.
     roles: Vec<Role>,
     /// Chooses among those that decode.
     router: Box<dyn Router>,
@@ -106,10 +106,12 @@ impl Simulation {
         decodes || self.router.reads_events()
     }
 
-    /// The router that sent a request to a replica.
-    pub(super) fn router_of(&mut self, at: usize) -> &mut dyn Router {
+    /// The router that sends requests to an endpoint.
+    pub(super) fn router_of(&mut self, endpoint: usize) -> &mut dyn Router {
         match &mut self.disaggregation {
-            Some(disaggregation) if disaggregation.roles[at] == Role::Decode => &mut *disaggregation.router,
+            Some(disaggregation) if disaggregation.roles[endpoint] == Role::Decode => {
+                &mut *disaggregation.router
+            }
             _ => &mut *self.router,
         }
     }

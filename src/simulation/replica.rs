@@ -174,6 +174,16 @@ impl Replica {
         pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks()
     }
 
+    /// All but the null block.
+    pub(super) fn usable_blocks(&self) -> u32 {
+        self.scheduler.config().num_gpu_blocks - 1
+    }
+
+    /// The share of the blocks that requests hold, 0 to 1.
+    pub(super) fn kv_cache_usage(&self) -> f64 {
+        self.scheduler.kv_cache_manager().block_pool().get_usage()
+    }
+
     /// Lets [`Self::take_cache_changes`] have something to take.
     pub(super) fn record_cache_changes(&mut self) {
         self.records_cache_changes = true;

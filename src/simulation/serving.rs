@@ -34,14 +34,16 @@ impl Serving {
         }
     }
 
-    /// The loop goes on at `now`, if that was its plan.
+    /// Whether the loop was to go on `now`.
+    pub fn takes_iterate(&mut self, now: SimTime) -> bool {
+        self.iterate_at.take_if(|at| *at == now).is_some()
+    }
+
+    /// The loop goes on.
     pub fn iterate(&mut self, now: SimTime, events: &mut EventQueue, observer: &mut dyn Observer) {
-        if self.iterate_at == Some(now) {
-            self.iterate_at = None;
-            self.is_idle = false;
-            let next = self.replica.iterate(now, observer);
-            self.plan(next, events);
-        }
+        self.is_idle = false;
+        let next = self.replica.iterate(now, observer);
+        self.plan(next, events);
     }
 
     /// Whether the output that is there `now` is of a step of this server, and not of one that is gone.

@@ -12,9 +12,9 @@ use crate::workload::Arrival;
 impl Simulation {
     /// Replicas may come and go.
     pub fn with_lifecycle(mut self, config: LifecycleConfig) -> Self {
-        for at in config.first_off.unwrap_or(usize::MAX)..self.replicas.len() {
+        for at in config.first_off.unwrap_or(usize::MAX)..self.data_parallel.num_replicas() {
             self.lifecycle.states[at] = ReplicaState::Off;
-            self.metrics.set_ready(at, false);
+            self.set_ready(at, false);
         }
         let can_lose_requests = self
             .actions
@@ -51,9 +51,16 @@ impl Simulation {
         self.workload.aborted(index, self.now);
     }
 
+    /// All endpoints of a replica take requests, or none.
+    fn set_ready(&mut self, at: usize, is_ready: bool) {
+        for endpoint in self.data_parallel.endpoints_of(at) {
+            self.metrics.set_ready(endpoint, is_ready);
+        }
+    }
+
     fn set_state(&mut self, at: usize, state: ReplicaState, observer: &mut dyn Observer) {
         self.lifecycle.states[at] = state;
-        self.metrics.set_ready(at, state == ReplicaState::Ready);
+        self.set_ready(at, state == ReplicaState::Ready);
         observer.on_replica_state(at as u32, self.now, state);
     }
 
@@ -66,19 +73,25 @@ impl Simulation {
         if !self.lifecycle.states[at].is_paid() {
             return Ok(());
         }
-        self.admit_all(at, observer)?;
+        for engine in self.data_parallel.engines(at) {
+            self.admit_all(engine, observer)?;
+        }
         self.set_state(at, ReplicaState::Off, observer);
         let reports = self.lifecycle.on_failure == OnFailure::Report;
-        let lost = self.replicas[at].shut_down(self.now, reports, observer);
-        observer.on_failure(&ServerLoss {
-            replica: at as u32,
-            at: self.now,
-            num_requests: lost.indices.len() as u64,
-            num_output_tokens: lost.num_output_tokens,
-        });
-        for index in lost.indices {
-            self.metrics.left(at);
-            self.router_of(at).ended(index, at);
+        let mut loss =
+            ServerLoss { replica: at as u32, at: self.now, num_requests: 0, num_output_tokens: 0 };
+        let mut lost_at = Vec::new();
+        for engine in self.data_parallel.engines(at) {
+            let lost = self.replicas[engine].shut_down(self.now, reports, observer);
+            loss.num_requests += lost.indices.len() as u64;
+            loss.num_output_tokens += lost.num_output_tokens;
+            lost_at.extend(lost.indices.into_iter().map(|index| (index, engine)));
+        }
+        observer.on_failure(&loss);
+        lost_at.sort_unstable();
+        for (index, engine) in lost_at {
+            self.left_endpoint(self.data_parallel.endpoint_of(engine), index);
+            self.data_parallel.left(index, engine);
             match self.lifecycle.in_flight.as_mut().and_then(|in_flight| in_flight.remove(&index)) {
                 Some(arrival) => self.send(arrival, observer)?,
                 None => self.workload.finished(index, self.now),
@@ -132,16 +145,25 @@ impl Simulation {
             ReplicaState::Starting(_) => self.set_state(at, ReplicaState::Off, observer),
             ReplicaState::Off | ReplicaState::Draining => return,
         }
-        self.switch_off_if_drained(at, observer);
+        self.switch_off_if_drained(self.data_parallel.engines(at).start, observer);
         self.reconcile(observer);
     }
 
-    /// Called when a request has left a replica.
-    pub(in crate::simulation) fn switch_off_if_drained(&mut self, at: usize, observer: &mut dyn Observer) {
-        if self.lifecycle.states[at] == ReplicaState::Draining && self.metrics.known()[at].num_in_flight == 0
+    /// Called when a request has left an engine core.
+    pub(in crate::simulation) fn switch_off_if_drained(
+        &mut self,
+        engine: usize,
+        observer: &mut dyn Observer,
+    ) {
+        let at = self.data_parallel.replica_of(engine);
+        let is_free = |endpoint: usize| self.metrics.known()[endpoint].num_in_flight == 0;
+        if self.lifecycle.states[at] == ReplicaState::Draining
+            && self.data_parallel.endpoints_of(at).all(is_free)
         {
             self.set_state(at, ReplicaState::Off, observer);
-            self.replicas[at].shut_down(self.now, false, observer);
+            for engine in self.data_parallel.engines(at) {
+                self.replicas[engine].shut_down(self.now, false, observer);
+            }
             self.reconcile(observer);
         }
     }
@@ -163,10 +185,19 @@ impl Simulation {
             ScalingMetric::Waiting => {
                 at_router + ready.clone().map(|view| f64::from(view.num_waiting)).sum::<f64>()
             }
-            ScalingMetric::KvUsage => ready.clone().map(|view| view.kv_usage()).sum(),
+            // Of a replica the mean over its ranks.
+            ScalingMetric::KvUsage => (0..self.data_parallel.num_replicas())
+                .map(|at| {
+                    let endpoints = self.data_parallel.endpoints_of(at);
+                    let num_endpoints = endpoints.len() as f64;
+                    let views = &self.metrics.known()[endpoints];
+                    let ready = views.iter().filter(|view| view.is_ready);
+                    ready.map(|view| view.kv_usage()).sum::<f64>() / num_endpoints
+                })
+                .sum(),
         };
         let reading = Reading {
-            num_ready: ready.count(),
+            num_ready: self.lifecycle.states.iter().filter(|&&state| state == ReplicaState::Ready).count(),
             num_starting: self
                 .lifecycle
                 .states

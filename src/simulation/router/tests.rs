@@ -272,7 +272,13 @@ fn a_mismatch_says_what_to_set() {
 fn events_come_late_or_never() {
     let index = |delay: u64, loss: f64, mismatches: [Option<String>; 2]| {
         let settings =
-            EventSettings { delay: SimTime(delay), loss, seed: 1, mismatches: mismatches.to_vec() };
+            EventSettings {
+                delay: SimTime(delay),
+                loss,
+                seed: 1,
+                mismatches: mismatches.to_vec(),
+                replica_of: (0..mismatches.len()).collect(),
+            };
         PrefixIndex::of_events(RequestBlockHasher::identity(16, 0), usize::MAX, settings)
     };
     let request = request(0, 40);

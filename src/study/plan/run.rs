@@ -176,7 +176,7 @@ impl Runs<'_> {
         scenario.file.seed = scenario.file.seed.wrapping_add(u64::from(replication));
         let mut simulation =
             scenario.build_sharing(self.planner.sweep.traces()).map_err(|error| error.without_place())?;
-        let mut meter = Meter::new(&settings.targets, step_meter(&scenario), scenario.num_replicas());
+        let mut meter = Meter::new(&settings.targets, step_meter(&scenario), scenario.num_engines());
         let is_steady = scenario.file.workload.is_steady();
         let mut is_cut = false;
         let mut events = 0_u32;
