@@ -333,7 +333,7 @@ impl Collector {
         kv_events: Option<u64>,
         ending: RunEnding,
     ) -> RunSummary {
-        let RunEnding { tiers, workload, prefix_index } = ending;
+        let RunEnding { tiers, workload, prefix_index, lockstep } = ending;
         let duration_s = self.last_step_at.as_secs_f64();
         let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
         let mean = |sum: f64, count: u64| if count > 0 { sum / count as f64 } else { 0.0 };
@@ -442,7 +442,8 @@ impl Collector {
             resets: self.resets,
             fairness: self.tenants.summary(&info.tenants, duration_s),
             fleet: info.fleet.as_ref().map(|fleet| {
-                let lifecycle = self.lifecycle.as_ref().map(|tally| tally.summary(self.last_step_at));
+                let lifecycle =
+                    self.lifecycle.as_ref().map(|tally| tally.summary(self.last_step_at, &fleet.gpus()));
                 let (lifecycle, times) = lifecycle.unzip();
                 let tallies = self.replicas.iter().zip(&fleet.replicas);
                 let replicas = tallies.map(|(tally, info)| {
@@ -456,6 +457,7 @@ impl Collector {
                     self.pulls.summary(),
                     replicas.collect(),
                 )
+                .with_lockstep(lockstep)
             }),
         }
     }

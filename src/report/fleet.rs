@@ -8,6 +8,7 @@ use super::lifecycle::LifecycleSummary;
 use super::pulls::PullSummary;
 use super::replica_tally::{ReplicaInfo, ReplicaSummary};
 use super::table_column::{Column, Kind};
+use crate::simulation::LockstepStats;
 use crate::simulation::router::PrefixIndexStats;
 
 /// The columns of `replicas.csv`; the rank only where there are several, the last two only where replicas
@@ -56,6 +57,12 @@ impl FleetInfo {
         self.replicas.last().map_or(0, |last| last.replica + 1)
     }
 
+    /// Of each replica, over its ranks.
+    pub(super) fn gpus(&self) -> Vec<u32> {
+        let replicas = self.replicas.chunk_by(|a, b| a.replica == b.replica);
+        replicas.map(|ranks| ranks.iter().map(|rank| rank.num_gpus).sum()).collect()
+    }
+
     /// Some replica has several data-parallel ranks.
     pub(super) fn has_ranks(&self) -> bool {
         self.replicas.first().is_some_and(|first| first.data_parallel_rank.is_some())
@@ -84,8 +91,36 @@ pub struct FleetSummary {
     /// If prompts and answers are computed on different replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_reads: Option<PullSummary>,
+    /// If data-parallel ranks run their steps together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lockstep: Option<LockstepSummary>,
     /// Or their data-parallel ranks.
     pub replicas: Vec<ReplicaSummary>,
+}
+
+/// Ranks that run their steps together, with what that costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LockstepSummary {
+    #[serde(flatten)]
+    pub stats: LockstepStats,
+    /// Dummy batches over all batches: ranks that took part without a step.
+    pub dummy_share: f64,
+    /// Padding over all tokens that were computed.
+    pub padding_share: f64,
+    /// Of the GPU time of steps, waiting for slower ranks.
+    pub waiting_share: f64,
+}
+
+impl LockstepSummary {
+    fn new(stats: LockstepStats) -> Self {
+        let share = |part: u64, whole: u64| if whole > 0 { part as f64 / whole as f64 } else { 0.0 };
+        Self {
+            dummy_share: share(stats.dummy_batches, stats.batches),
+            padding_share: share(stats.padding_tokens, stats.tokens + stats.padding_tokens),
+            waiting_share: share(stats.waiting_ns, stats.gpu_ns),
+            stats,
+        }
+    }
 }
 
 /// How unevenly the replicas of a fleet, or their data-parallel ranks, were loaded.
@@ -157,8 +192,13 @@ impl FleetSummary {
             },
             lifecycle,
             kv_reads,
+            lockstep: None,
             replicas,
         }
+    }
+
+    pub(super) fn with_lockstep(self, stats: Option<LockstepStats>) -> Self {
+        Self { lockstep: stats.map(LockstepSummary::new), ..self }
     }
 
     /// Such as `6 x (2 x H100-SXM)` or `2 x (4 ranks of 2 x H100-SXM)`, for each kind in order.

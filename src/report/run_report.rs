@@ -246,7 +246,8 @@ impl Observer for RunReport {
     fn on_request(&mut self, request: &RequestRecord) {
         self.collector.on_request(request);
         self.followers.on_request(request, &self.info.tenants);
-        let written = self.requests.push(request, &self.info.tenants, self.info.fleet.as_ref()).map_err(csv_error);
+        let written =
+            self.requests.push(request, &self.info.tenants, self.info.fleet.as_ref()).map_err(csv_error);
         self.keep_error("requests.csv", written);
     }
 

@@ -165,6 +165,20 @@ fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {
     if let Some(reads) = &fleet.kv_reads {
         row("KV reads ms", percentiles(&reads.latency, 1.0));
     }
+    if let Some(lockstep) = &fleet.lockstep {
+        row(
+            "lockstep",
+            format!(
+                "{} passes in {} waves: {:.1} % of batches dummies, {:.1} % of tokens padding, {:.1} % of GPU \
+                 time waiting",
+                lockstep.stats.passes,
+                lockstep.stats.waves,
+                100.0 * lockstep.dummy_share,
+                100.0 * lockstep.padding_share,
+                100.0 * lockstep.waiting_share
+            ),
+        );
+    }
     if let Some(index) = &fleet.prefix_index {
         row(
             "router's match",

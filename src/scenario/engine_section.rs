@@ -4,13 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::kv_cache_groups::groups_of;
 use crate::catalog::{Dtype, Gpu, MemoryConfig, Model};
-use crate::cost::{Drafts, Parallelism};
+use crate::cost::{All2AllBackend, Drafts, Parallelism};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
 use crate::engine::connector::{EvictionOrder, TierKind};
 use crate::engine::hash::PrefixCachingHashAlgo;
 use crate::engine::kv_cache::KvCacheSpec;
 use crate::engine::{EngineConfig, SchedulingPolicy};
-use crate::simulation::DataParallelConfig;
 
 /// `vllm serve`'s options, as far as they change what is simulated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,6 +24,10 @@ pub struct EngineSection {
     pub api_server_count: Option<u32>,
     /// Ranks hold whole experts instead of a slice of every one.
     pub enable_expert_parallel: bool,
+    /// How tokens travel between data-parallel ranks and experts.
+    pub all2all_backend: All2AllBackend,
+    /// Steps of a mixture-of-experts model after which its data-parallel ranks agree whether to go on.
+    pub dp_sync_interval: u32,
     pub gpu_memory_utilization: f64,
     /// Tokens in a block.
     pub block_size: u32,
@@ -76,6 +79,8 @@ impl Default for EngineSection {
             data_parallel_size: 1,
             api_server_count: None,
             enable_expert_parallel: false,
+            all2all_backend: All2AllBackend::default(),
+            dp_sync_interval: 16,
             gpu_memory_utilization: 0.92,
             block_size: engine.block_size,
             num_gpu_blocks_override: None,
@@ -189,6 +194,7 @@ impl EngineSection {
             pipeline_parallel_size: self.pipeline_parallel_size.max(1),
             data_parallel_size: self.data_parallel_size.max(1),
             enable_expert_parallel: self.enable_expert_parallel,
+            all2all_backend: self.all2all_backend,
             ..Parallelism::tensor(self.tensor_parallel_size.max(1))
         }
     }
@@ -196,15 +202,6 @@ impl EngineSection {
     /// GPUs of a replica, over all its ranks.
     pub fn num_gpus(&self) -> u32 {
         self.parallelism().num_gpus()
-    }
-
-    /// The engine cores of a replica, and what shares requests out to them.
-    pub(super) fn data_parallel(&self) -> DataParallelConfig {
-        let data_parallel_size = self.data_parallel_size.max(1);
-        DataParallelConfig {
-            data_parallel_size,
-            api_server_count: self.api_server_count.unwrap_or(data_parallel_size).max(1),
-        }
     }
 
     /// What makes drafts, if anything does.
@@ -220,6 +217,7 @@ impl EngineSection {
         MemoryConfig {
             gpu_memory_utilization: self.gpu_memory_utilization,
             tensor_parallel_size: self.tensor_parallel_size,
+            data_parallel_size: self.data_parallel_size,
             pipeline_parallel_size: self.pipeline_parallel_size,
             block_size: engine.block_size,
             max_num_batched_tokens: engine.max_num_batched_tokens,

@@ -65,14 +65,15 @@ impl Pool {
     }
 
     fn transfers(&self, config: &TransferSection) -> Transfers {
-        let tp = self.section.tensor_parallel_size;
+        let num_gpus = self.section.num_gpus();
         let bytes_per_block = self.kv_cache_size.bytes_per_block;
         let tiers: Vec<TierConfig> = config
             .tiers
             .iter()
             .map(|tier| TierConfig {
                 kind: tier.kind,
-                capacity_blocks: (tier.size_gib * GIB / (bytes_per_block * u64::from(tp)) as f64) as usize,
+                capacity_blocks: (tier.size_gib * GIB / (bytes_per_block * u64::from(num_gpus)) as f64)
+                    as usize,
                 eviction: tier.eviction,
             })
             .collect();

@@ -30,7 +30,7 @@ mod host_tests;
 #[cfg(test)]
 mod tests;
 
-pub use data_parallel::{DataParallelConfig, Endpoints};
+pub use data_parallel::{DataParallelConfig, Endpoints, LockstepConfig, LockstepStats};
 pub use disaggregation::{Disaggregation, Role};
 pub use lifecycle::{
     Autoscaler, AutoscalerConfig, LifecycleConfig, OnFailure, ReplicaState, ScalingMetric, ScalingRules,

@@ -5,12 +5,12 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::data_parallel::{DataParallel, DataParallelConfig, Endpoints};
+use super::data_parallel::{DataParallel, DataParallelConfig, Endpoints, LockstepStats, World};
 use super::disaggregation::{Disaggregation, Part};
 use super::event_queue::{Event, EventQueue};
 use super::lifecycle::{Lifecycle, ReplicaState};
 use super::observer::Observer;
-use super::replica::{Answers, EndedRequest, Replica};
+use super::replica::{Answers, EndedRequest, Next, Replica};
 use super::router::{Metrics, PrefixIndexStats, Router};
 use super::serving::Serving;
 use crate::engine::connector::{TierKind, TierStats};
@@ -108,6 +108,8 @@ pub struct RunEnding {
     pub workload: WorkloadNotes,
     /// Of a router that knows prefixes.
     pub prefix_index: Option<PrefixIndexStats>,
+    /// Of ranks that run their steps together.
+    pub lockstep: Option<LockstepStats>,
 }
 
 impl Simulation {
@@ -175,6 +177,11 @@ impl Simulation {
         self.metrics = Metrics::new((0..data_parallel.num_endpoints()).map(usable_blocks));
         self.lifecycle = Lifecycle::new(data_parallel.num_replicas());
         self.data_parallel = data_parallel;
+        for (at, serving) in self.replicas.iter_mut().enumerate() {
+            if self.data_parallel.lockstep(at).is_some() {
+                serving.replica.run_in_lockstep();
+            }
+        }
         self
     }
 
@@ -211,7 +218,12 @@ impl Simulation {
             }
         }
         let prefix_index = self.router.index_stats();
-        RunEnding { tiers, workload: self.workload.notes(), prefix_index }
+        RunEnding {
+            tiers,
+            workload: self.workload.notes(),
+            prefix_index,
+            lockstep: self.data_parallel.lockstep_stats(),
+        }
     }
 
     /// Lets [`Observer::on_engine_call`] have the journal, and makes the engine list in full what it
@@ -301,14 +313,14 @@ impl Simulation {
                     self.left(engine, index);
                     self.end_prefill(index);
                     self.workload.aborted(index, at);
-                    self.wake(engine);
+                    self.wake(engine, observer);
                     self.switch_off_if_drained(engine, observer);
                 }
             }
             Event::GiveUp { index } => self.give_up(index, observer),
             Event::Action(index) => self.act(index, observer)?,
             Event::Ready { replica } => self.ready(replica as usize, observer)?,
-            Event::Wake { replica } => self.wake(replica as usize),
+            Event::Wake { replica } => self.wake(replica as usize, observer),
             Event::Scale => self.scale(observer)?,
             Event::Iterate { replica } => {
                 self.iterate(replica as usize, observer);
@@ -323,8 +335,20 @@ impl Simulation {
         let serving = &mut self.replicas[at];
         if serving.takes_iterate(self.now) {
             self.data_parallel.report(self.now, at, serving);
-            serving.iterate(self.now, &mut self.events, observer);
+            let next = serving.iterate(self.now, observer);
             self.data_parallel.report(self.now, at, serving);
+            match self.data_parallel.awake(at) {
+                Some(ranks) => {
+                    let world = &mut World {
+                        now: self.now,
+                        replicas: &mut self.replicas,
+                        events: &mut self.events,
+                        observer,
+                    };
+                    ranks.planned(at, next, world);
+                }
+                None => self.replicas[at].plan(next, &mut self.events),
+            }
         }
     }
 
@@ -351,7 +375,7 @@ impl Simulation {
             }
             self.cache_changes = changes;
         }
-        self.replicas[at].plan(next, &mut self.events);
+        self.plan_after_update(at, next, observer);
         self.data_parallel.report(self.now, at, &self.replicas[at]);
         // vLLM's gauges come with the output of a step (`make_stats` in `update_from_output`): what came
         // in since then is not in them, and a long step is long.
@@ -359,6 +383,21 @@ impl Simulation {
         self.metrics.set(self.now, endpoint, gauges);
         self.switch_off_if_drained(at, observer);
         Ok(())
+    }
+
+    fn plan_after_update(&mut self, at: usize, next: Next, observer: &mut dyn Observer) {
+        match (self.data_parallel.awake(at), next) {
+            (Some(ranks), Next::Iterate(later)) => {
+                let world = &mut World {
+                    now: self.now,
+                    replicas: &mut self.replicas,
+                    events: &mut self.events,
+                    observer,
+                };
+                ranks.updated(at, later, world);
+            }
+            (_, next) => self.replicas[at].plan(next, &mut self.events),
+        }
     }
 
     /// A request is no longer at an engine core.
@@ -374,9 +413,22 @@ impl Simulation {
         self.router_of(endpoint).ended(index, endpoint);
     }
 
-    /// Wakes a replica if it waits.
-    fn wake(&mut self, at: usize) {
-        self.replicas[at].wake(self.now, &mut self.events);
+    /// Wakes an engine core if it waits, and with a request those that run their steps with it.
+    fn wake(&mut self, at: usize, observer: &mut dyn Observer) {
+        let has_requests = self.replicas[at].replica.scheduler().has_unfinished_requests();
+        match self.data_parallel.lockstep(at) {
+            Some(ranks) if has_requests && !ranks.is_awake() => {
+                let world = &mut World {
+                    now: self.now,
+                    replicas: &mut self.replicas,
+                    events: &mut self.events,
+                    observer,
+                };
+                ranks.begin_wave(world);
+                self.data_parallel.wave_changed(self.now, at);
+            }
+            _ => self.replicas[at].wake(self.now, &mut self.events),
+        }
     }
 
     fn arrive(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {
@@ -479,7 +531,7 @@ impl Simulation {
             let event = Event::Abort { replica: at as u32, slot, index };
             self.events.push(gives_up_at.max(self.now), event);
         }
-        self.wake(at);
+        self.wake(at, observer);
         Ok(())
     }
 
@@ -493,7 +545,7 @@ impl Simulation {
                         reset_external,
                         observer,
                     );
-                    self.wake(at);
+                    self.wake(at, observer);
                 }
             }
             ActionKind::Fail { replica } => self.fail(replica, observer)?,

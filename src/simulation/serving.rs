@@ -39,11 +39,10 @@ impl Serving {
         self.iterate_at.take_if(|at| *at == now).is_some()
     }
 
-    /// The loop goes on.
-    pub fn iterate(&mut self, now: SimTime, events: &mut EventQueue, observer: &mut dyn Observer) {
+    /// A turn of the loop.
+    pub fn iterate(&mut self, now: SimTime, observer: &mut dyn Observer) -> Next {
         self.is_idle = false;
-        let next = self.replica.iterate(now, observer);
-        self.plan(next, events);
+        self.replica.iterate(now, observer)
     }
 
     /// Whether the output that is there `now` is of a step of this server, and not of one that is gone.
@@ -72,6 +71,17 @@ impl Serving {
             }
             Next::Idle | Next::Stuck => self.is_idle = true,
         }
+    }
+
+    /// The loop goes on at a time, whatever it waited for.
+    pub fn go_on_at(&mut self, at: SimTime, events: &mut EventQueue) {
+        self.is_idle = false;
+        self.iterate_at(at, events);
+    }
+
+    /// The loop waits until it is woken.
+    pub fn sleep(&mut self) {
+        self.is_idle = true;
     }
 
     /// Wakes the loop if it waits.

@@ -194,6 +194,7 @@ fn memory_config(settings: &Settings, scenario: &Scenario) -> MemoryConfig {
     MemoryConfig {
         gpu_memory_utilization: scenario.file.engine.gpu_memory_utilization,
         tensor_parallel_size: settings.tensor_parallel_size,
+        data_parallel_size: scenario.file.engine.data_parallel_size,
         pipeline_parallel_size: 1,
         block_size: engine.block_size,
         max_num_batched_tokens: engine.max_num_batched_tokens,

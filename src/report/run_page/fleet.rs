@@ -30,6 +30,15 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
             (format!("{:.2}", imbalance.requests.max_over_mean)) " times as many requests as the mean and computed "
             (format!("{:.2}", imbalance.prefill_computed_tokens.max_over_mean)) " times the prefill tokens."
         }
+        @if let Some(lockstep) = &fleet.lockstep {
+            p {
+                "Ranks share the experts, so they run their steps together: " (count(lockstep.stats.passes))
+                " passes in " (count(lockstep.stats.waves)) " waves. " (percent(lockstep.dummy_share))
+                " of the batches were dummies of ranks without a step, " (percent(lockstep.padding_share))
+                " of the tokens padding, and steps waited for slower ranks "
+                (percent(lockstep.waiting_share)) " of their GPU time."
+            }
+        }
         (figures(&plots))
         (sortable(&table(&fleet.replicas)))
     };

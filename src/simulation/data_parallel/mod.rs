@@ -10,6 +10,9 @@
 
 mod coordinator;
 mod load_balancer;
+mod lockstep;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 
@@ -17,6 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use self::coordinator::EngineCounts;
 use self::load_balancer::LoadBalancer;
+pub(super) use self::lockstep::{Lockstep, World};
+pub use self::lockstep::{LockstepConfig, LockstepStats};
 use super::router::Gauges;
 use super::serving::Serving;
 use crate::units::SimTime;
@@ -28,6 +33,8 @@ pub struct DataParallelConfig {
     pub data_parallel_size: u32,
     /// API servers of the replica, each with its own view of the engine cores; at least one.
     pub api_server_count: u32,
+    /// If the ranks run their steps together.
+    pub lockstep: Option<LockstepConfig>,
 }
 
 /// What a router tells apart.
@@ -53,6 +60,8 @@ pub(super) struct DataParallel {
     endpoints: Vec<Range<usize>>,
     /// Of each endpoint of several engine cores.
     load_balancers: Vec<Option<LoadBalancer>>,
+    /// Of each replica whose ranks run their steps together.
+    lockstep: Vec<Option<Lockstep>>,
     /// Of each engine core, as its metrics said last.
     gauges: Vec<Gauges>,
 }
@@ -60,7 +69,7 @@ pub(super) struct DataParallel {
 impl DataParallel {
     /// Every engine core is a replica.
     pub fn none(num_engines: usize) -> Self {
-        let alone = DataParallelConfig { data_parallel_size: 1, api_server_count: 1 };
+        let alone = DataParallelConfig { data_parallel_size: 1, api_server_count: 1, lockstep: None };
         Self::new(&vec![alone; num_engines], Endpoints::Replicas, 0)
     }
 
@@ -80,14 +89,21 @@ impl DataParallel {
             Endpoints::Ranks => (0..num_engines).map(|engine| engine..engine + 1).collect(),
         };
         let load_balancer = |(endpoint, engines): (usize, &Range<usize>)| {
+            // Several engine cores: the endpoint is a replica.
             (engines.len() > 1).then(|| {
-                LoadBalancer::new(engines.len(), replicas[endpoint].api_server_count, false, seed, endpoint)
+                let DataParallelConfig { api_server_count, lockstep, .. } = replicas[endpoint];
+                LoadBalancer::new(engines.len(), api_server_count, lockstep.is_some(), seed, endpoint)
             })
+        };
+        let lockstep = |(config, engines): (&DataParallelConfig, &Range<usize>)| {
+            let config = config.lockstep.filter(|_| engines.len() > 1)?;
+            Some(Lockstep::new(config, engines.clone()))
         };
         Self {
             replica_of: owners(&engines),
             endpoint_of: owners(&endpoints),
             load_balancers: endpoints.iter().enumerate().map(load_balancer).collect(),
+            lockstep: replicas.iter().zip(&engines).map(lockstep).collect(),
             gauges: vec![Gauges::default(); num_engines],
             engines,
             endpoints,
@@ -162,7 +178,41 @@ impl DataParallel {
             running: u64::from(counts.running),
             kv_cache_usage: serving.replica.kv_cache_usage(),
         };
-        load_balancer.report(now, engine - self.endpoints[endpoint].start, counts, (0, 0));
+        let step = self.lockstep[self.replica_of[engine]].as_ref().map(|ranks| ranks.step_of_wave(engine));
+        load_balancer.report(now, engine - self.endpoints[endpoint].start, counts, step.unwrap_or_default());
+    }
+
+    /// The ranks that an engine core runs its steps with.
+    pub fn lockstep(&mut self, engine: usize) -> Option<&mut Lockstep> {
+        self.lockstep[self.replica_of[engine]].as_mut()
+    }
+
+    /// The same while they are awake.
+    pub fn awake(&mut self, engine: usize) -> Option<&mut Lockstep> {
+        self.lockstep(engine).filter(|ranks| ranks.is_awake())
+    }
+
+    /// The ranks of an engine core have begun a wave of steps together, or ended one.
+    pub fn wave_changed(&mut self, now: SimTime, engine: usize) {
+        if let Some(load_balancer) = &mut self.load_balancers[self.endpoint_of[engine]] {
+            load_balancer.wave_changed(now);
+        }
+    }
+
+    /// The servers of a replica are gone.
+    pub fn reset(&mut self, replica: usize, now: SimTime) {
+        if let Some(ranks) = &mut self.lockstep[replica] {
+            ranks.reset(now);
+        }
+    }
+
+    /// Of all replicas whose ranks run their steps together, if there are any.
+    pub fn lockstep_stats(&self) -> Option<LockstepStats> {
+        let stats = self.lockstep.iter().flatten().map(Lockstep::stats);
+        stats.reduce(|mut sum, stats| {
+            sum.add(&stats);
+            sum
+        })
     }
 
     /// The metrics of the endpoint of an engine core, of which those of the engine core have just been set.

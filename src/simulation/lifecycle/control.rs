@@ -78,8 +78,7 @@ impl Simulation {
         }
         self.set_state(at, ReplicaState::Off, observer);
         let reports = self.lifecycle.on_failure == OnFailure::Report;
-        let mut loss =
-            ServerLoss { replica: at as u32, at: self.now, num_requests: 0, num_output_tokens: 0 };
+        let mut loss = ServerLoss { replica: at as u32, at: self.now, num_requests: 0, num_output_tokens: 0 };
         let mut lost_at = Vec::new();
         for engine in self.data_parallel.engines(at) {
             let lost = self.replicas[engine].shut_down(self.now, reports, observer);
@@ -87,6 +86,7 @@ impl Simulation {
             loss.num_output_tokens += lost.num_output_tokens;
             lost_at.extend(lost.indices.into_iter().map(|index| (index, engine)));
         }
+        self.data_parallel.reset(at, self.now);
         observer.on_failure(&loss);
         lost_at.sort_unstable();
         for (index, engine) in lost_at {
@@ -164,6 +164,7 @@ impl Simulation {
             for engine in self.data_parallel.engines(at) {
                 self.replicas[engine].shut_down(self.now, false, observer);
             }
+            self.data_parallel.reset(at, self.now);
             self.reconcile(observer);
         }
     }
