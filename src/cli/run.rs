@@ -58,6 +58,7 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
     let trace_events = arguments.trace_events.options()?;
     let explores = explore.is_some();
     if explores {
+        scenario.check_no_lockstep("--explore")?;
         scenario.hash_digests();
     }
     let mut simulation = scenario.build()?;

@@ -285,6 +285,23 @@ impl Scenario {
         }
     }
 
+    /// An error where the ranks of some replica run their steps together, for what follows one engine core
+    /// alone.
+    ///
+    /// # Errors
+    /// They do.
+    pub(crate) fn check_no_lockstep(&self, what: &str) -> Result<(), ScenarioError> {
+        if self.pools.iter().all(|pool| pool.lockstep().is_none()) {
+            return Ok(());
+        }
+        let message = format!(
+            "{what} follows one engine core, and the ranks of {} run theirs together",
+            self.model.name
+        );
+        let hint = "leave it out, or add --set engine.data_parallel_size=1";
+        Err(self.typed.wrong("engine.data_parallel_size", message).hint(hint))
+    }
+
     /// Makes the workload alone, and opens its traces if it has some.
     ///
     /// # Errors

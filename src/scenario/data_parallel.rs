@@ -48,7 +48,7 @@ impl Pool {
     }
 
     /// Ranks of a mixture-of-experts model run their steps together.
-    fn lockstep(&self) -> Option<LockstepConfig> {
+    pub(super) fn lockstep(&self) -> Option<LockstepConfig> {
         let EngineSection { data_parallel_size, dp_sync_interval, enforce_eager, all2all_backend, .. } =
             self.section;
         let has_graphs = !enforce_eager && all2all_backend.has_cuda_graphs();

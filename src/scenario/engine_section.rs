@@ -189,7 +189,7 @@ impl EngineSection {
     }
 
     /// How the ranks of a replica share the model.
-    pub(super) fn parallelism(&self) -> Parallelism {
+    pub(crate) fn parallelism(&self) -> Parallelism {
         Parallelism {
             pipeline_parallel_size: self.pipeline_parallel_size.max(1),
             data_parallel_size: self.data_parallel_size.max(1),

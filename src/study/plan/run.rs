@@ -203,9 +203,9 @@ impl Runs<'_> {
 
 fn step_meter(scenario: &Scenario) -> StepMeter {
     let cost = scenario.pools[0].cost();
-    let tp = scenario.file.engine.tensor_parallel_size;
+    let parallelism = scenario.file.engine.parallelism();
     let bounds = match cost {
-        CostModel::Roofline(_) => Some(DatasheetBounds::new(&scenario.model, scenario.gpu, tp)),
+        CostModel::Roofline(_) => Some(DatasheetBounds::new(&scenario.model, scenario.gpu, &parallelism)),
         CostModel::Constant(_) => None,
     };
     let usable_blocks = scenario.engine.num_gpu_blocks.saturating_sub(1).max(1);
