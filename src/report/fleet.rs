@@ -46,17 +46,13 @@ pub(super) const COLUMNS: [Column<&str>; 25] = [
 pub struct FleetInfo {
     /// The router's policy.
     pub router: String,
-    /// Those that are there from the start, if replicas come and go.
-    pub num_first_replicas: Option<u32>,
+    /// Whether each replica is there from the start, if replicas come and go.
+    pub is_there: Option<Vec<bool>>,
     /// Or their data-parallel ranks, in the order of the simulation.
     pub replicas: Vec<ReplicaInfo>,
 }
 
 impl FleetInfo {
-    pub(super) fn num_replicas(&self) -> u32 {
-        self.replicas.last().map_or(0, |last| last.replica + 1)
-    }
-
     /// Of each replica, over its ranks.
     pub(super) fn gpus(&self) -> Vec<u32> {
         let replicas = self.replicas.chunk_by(|a, b| a.replica == b.replica);

@@ -51,6 +51,7 @@ pub(super) fn info(config: &EngineConfig) -> RunInfo {
         shortest_hit: KvCacheManager::new(config).shortest_hit(),
         kv_events: false,
         tenants: Vec::new(),
+        not_shared_because: None,
         fleet: None,
     }
 }
@@ -409,7 +410,7 @@ fn a_fleet_is_reported_as_a_whole_and_by_replica() {
         ..ReplicaInfo::default()
     };
     let replicas = vec![replica.clone(), ReplicaInfo { replica: 1, pool: None, ..replica }];
-    let fleet = Some(FleetInfo { router: "round_robin".into(), num_first_replicas: None, replicas });
+    let fleet = Some(FleetInfo { router: "round_robin".into(), is_there: None, replicas });
     let mut report = RunReport::create(&target, RunInfo { fleet, ..info(&config()) }).unwrap();
     simulation_of(2, config(), SHARING).run(&mut report).unwrap();
     let summary = report.finish(RunEnding::default()).unwrap();

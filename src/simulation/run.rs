@@ -10,10 +10,11 @@ use super::disaggregation::{Disaggregation, Part};
 use super::event_queue::{Event, EventQueue};
 use super::lifecycle::{Lifecycle, ReplicaState};
 use super::observer::Observer;
+use super::pull::PullFailures;
 use super::replica::{Answers, EndedRequest, Next, Replica};
 use super::router::{Metrics, PrefixIndexStats, Router};
 use super::serving::Serving;
-use crate::engine::connector::{TierKind, TierStats};
+use super::tier_ending::{TierEnding, tier_endings};
 use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::RequestError;
 use crate::units::SimTime;
@@ -101,15 +102,16 @@ pub struct Simulation {
 /// What a simulation knows at its end besides what it told its observer.
 #[derive(Clone, Debug, Default)]
 pub struct RunEnding {
-    /// What the tiers behind the GPUs' caches have done, if there are any: those of one place in the
-    /// order of tiers are added up over the replicas.
-    pub tiers: Vec<(TierKind, TierStats)>,
+    /// What the tiers behind the GPUs' caches have done, if there are any.
+    pub tiers: Vec<TierEnding>,
     /// What the workload says of where its requests come from.
     pub workload: WorkloadNotes,
     /// Of a router that knows prefixes.
     pub prefix_index: Option<PrefixIndexStats>,
     /// Of ranks that run their steps together.
     pub lockstep: Option<LockstepStats>,
+    /// What went wrong with reads of KV blocks between replicas, if there are any.
+    pub pull_failures: Option<PullFailures>,
 }
 
 impl Simulation {
@@ -208,21 +210,14 @@ impl Simulation {
 
     /// What is known at the end, or so far.
     pub fn ending(&self) -> RunEnding {
-        let mut tiers: Vec<(TierKind, TierStats)> = Vec::new();
-        for replica in self.replicas() {
-            for (place, (kind, stats)) in replica.tier_stats().into_iter().enumerate() {
-                match tiers.get_mut(place) {
-                    Some((_, so_far)) => so_far.add(&stats),
-                    None => tiers.push((kind, stats)),
-                }
-            }
-        }
+        let tiers = tier_endings(self.replicas());
         let prefix_index = self.router.index_stats();
         RunEnding {
             tiers,
             workload: self.workload.notes(),
             prefix_index,
             lockstep: self.data_parallel.lockstep_stats(),
+            pull_failures: self.pull_failures(),
         }
     }
 
@@ -279,7 +274,7 @@ impl Simulation {
 
     fn step_before(&mut self, end: SimTime, observer: &mut dyn Observer) -> Result<bool, SimulationError> {
         let Some((at, event)) = self.next_event()? else {
-            let num_waiting = self.lifecycle.at_router.len();
+            let num_waiting = self.lifecycle.at_router.len() + self.num_waiting_for_decode();
             if num_waiting > 0 {
                 return Err(SimulationError::NobodyReady { at: self.now, num_waiting });
             }
@@ -311,6 +306,7 @@ impl Simulation {
                 let engine = replica as usize;
                 if self.replicas[engine].replica.abort(at, slot, index, observer) {
                     self.left(engine, index);
+                    self.lifecycle.ended(index);
                     self.end_prefill(index);
                     self.workload.aborted(index, at);
                     self.wake(engine, observer);
@@ -320,13 +316,12 @@ impl Simulation {
             Event::GiveUp { index } => self.give_up(index, observer),
             Event::Action(index) => self.act(index, observer)?,
             Event::Ready { replica } => self.ready(replica as usize, observer)?,
+            Event::Land { replica } => self.replicas[replica as usize].land(at, &mut self.events, observer),
             Event::Wake { replica } => self.wake(replica as usize, observer),
-            Event::Scale => self.scale(observer)?,
-            Event::Iterate { replica } => {
-                self.iterate(replica as usize, observer);
-                self.wake_for_reads();
-            }
+            Event::Scale { scaler } => self.scale(scaler as usize, observer)?,
+            Event::Iterate { replica } => self.iterate(replica as usize, observer),
         }
+        self.wake_for_reads();
         Ok(true)
     }
 
@@ -361,7 +356,10 @@ impl Simulation {
             self.left(at, index);
             match self.end_prefill(index) {
                 Some(arrival) => self.begin_decode(at, arrival, first_scheduled, observer)?,
-                None => self.workload.finished(index, self.now),
+                None => {
+                    self.lifecycle.ended(index);
+                    self.workload.finished(index, self.now);
+                }
             }
         }
         self.answers = answers;
@@ -401,14 +399,13 @@ impl Simulation {
     }
 
     /// A request is no longer at an engine core.
-    fn left(&mut self, at: usize, index: u64) {
+    pub(super) fn left(&mut self, at: usize, index: u64) {
         self.left_endpoint(self.data_parallel.endpoint_of(at), index);
         self.data_parallel.left(index, at);
-        self.lifecycle.ended(index);
     }
 
     /// The router sees that a request has left.
-    pub(super) fn left_endpoint(&mut self, endpoint: usize, index: u64) {
+    fn left_endpoint(&mut self, endpoint: usize, index: u64) {
         self.metrics.left(endpoint);
         self.router_of(endpoint).ended(index, endpoint);
     }
@@ -481,7 +478,10 @@ impl Simulation {
         if matches!(state, ReplicaState::Off | ReplicaState::Starting(_)) {
             // It went while the request was on its way.
             self.left_endpoint(endpoint, arrival.request.index);
-            return self.send(arrival, observer);
+            return match part {
+                Part::Decode { first_scheduled } => self.send_to_decode(arrival, first_scheduled, observer),
+                Part::Whole | Part::Prefill => self.send(arrival, observer),
+            };
         }
         let at = self.data_parallel.choose(self.now, endpoint, arrival.request.index);
         let hashed_at = self.replicas[at].replica.receive(self.now, arrival, part);

@@ -70,7 +70,11 @@ fn read_settings(row: &Row<'_>) -> Result<Settings, BenchError> {
         model: row.text("model").to_owned(),
         gpu: row.text("gpu").to_owned(),
         tensor_parallel_size: tp,
-        data_parallel_size: if published::multiplies_ranks(row.text("source"), [tp, dp, ep]) { 1 } else { dp },
+        data_parallel_size: if published::multiplies_ranks(row.text("source"), [tp, dp, ep]) {
+            1
+        } else {
+            dp
+        },
         enable_expert_parallel: ep > 1,
         engine_version: row.text("engine_version").to_owned(),
         weight_dtype: text("weight_dtype"),

@@ -185,6 +185,7 @@ impl Lockstep {
     pub fn planned(&mut self, engine: usize, next: Next, world: &mut World<'_>) {
         let at = engine - self.engines.start;
         let serving = &mut world.replicas[engine];
+        serving.expect_landings(world.events);
         serving.is_stuck = next == Next::Stuck;
         let planned = serving.replica.take_planned_for_ranks();
         self.ranks[at].has_part = planned.is_some();
@@ -335,6 +336,7 @@ impl Lockstep {
             // It waits in the collectives of the layers.
             time.comms_ns += waiting_ns;
             world.replicas[engine].replica.launch_oldest(world.now, time, passage, world.observer);
+            world.replicas[engine].expect_landings(world.events);
         }
         joined_at
     }
