@@ -695,9 +695,9 @@ impl Replica {
         observer: &mut dyn Observer,
     ) {
         let Some(at) = self.queue.iter().position(|batch| batch.done_at == SimTime::MAX) else { return };
-        let mut batch = std::mem::take(&mut self.queue[at]);
+        let Some(mut batch) = self.queue.remove(at) else { return };
         self.launch(now, &mut batch, time, passage, observer);
-        self.queue[at] = batch;
+        self.queue.insert(at, batch);
     }
 
     /// The number of blocks in use may have changed.
