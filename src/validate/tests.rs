@@ -41,9 +41,7 @@ fn a_known_benchmark_fills_in_its_own_settings() {
 
 #[test]
 fn what_cannot_be_simulated_says_why_and_still_has_its_blocks() {
-    let text = format!(
-        "{RUNS}a,s,Qwen3-32B,H100,2,8,1,not stated,,7200,1000,,64,307328,,\n"
-    );
+    let text = format!("{RUNS}a,s,Qwen3-32B,H100,2,8,1,not stated,,7200,1000,,64,307328,,\n");
     let (_folder, path) = written("runs.csv", &text);
     let outcomes = compare_all(read_bench_file(&path, "").unwrap(), &Profiles::default(), &|_| {});
     assert_eq!(
