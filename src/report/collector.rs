@@ -270,6 +270,14 @@ impl Collector {
         }
     }
 
+    pub fn lifecycle(&self) -> Option<&LifecycleTally> {
+        self.lifecycle.as_ref()
+    }
+
+    pub fn pulls(&self) -> &PullTally {
+        &self.pulls
+    }
+
     pub fn on_reset(&mut self, replica: u32, done: bool, num_preempted: u32) {
         *if done { &mut self.resets.done } else { &mut self.resets.refused } += 1;
         self.resets.preempted_requests += u64::from(num_preempted);

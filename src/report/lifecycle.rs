@@ -37,12 +37,56 @@ pub(super) struct ReplicaTimes {
     pub ready_s: f64,
 }
 
+/// What happens to a replica, as a reader sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Happening {
+    Starts,
+    Ready,
+    Failed {
+        was_ready: bool,
+    },
+    /// It takes no more requests.
+    Drains,
+    Drained,
+}
+
+impl Happening {
+    fn of(before: ReplicaState, state: ReplicaState, has_failed: bool) -> Self {
+        match state {
+            ReplicaState::Starting(_) => Self::Starts,
+            ReplicaState::Ready => Self::Ready,
+            ReplicaState::Draining => Self::Drains,
+            ReplicaState::Off if has_failed => Self::Failed { was_ready: before == ReplicaState::Ready },
+            ReplicaState::Off => Self::Drained,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starts => "starts",
+            Self::Ready => "is ready",
+            Self::Failed { .. } => "fails",
+            Self::Drains => "takes no more requests",
+            Self::Drained => "is done and goes",
+        }
+    }
+
+    /// In the number of replicas that are ready.
+    pub fn ready_change(self) -> i32 {
+        match self {
+            Self::Ready => 1,
+            Self::Failed { was_ready: true } | Self::Drains => -1,
+            Self::Starts | Self::Failed { was_ready: false } | Self::Drained => 0,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct LifecycleTally {
     /// From the start.
     first: Vec<ReplicaState>,
     changes: Vec<(SimTime, u32, ReplicaState)>,
-    failures: u64,
+    failures: Vec<(SimTime, u32)>,
     lost_requests: u64,
     lost_output_tokens: u64,
 }
@@ -59,9 +103,25 @@ impl LifecycleTally {
     }
 
     pub fn on_failure(&mut self, loss: &ServerLoss) {
-        self.failures += 1;
+        self.failures.push((loss.at, loss.replica));
         self.lost_requests += loss.num_requests;
         self.lost_output_tokens += loss.num_output_tokens;
+    }
+
+    /// Replicas that are ready from the start.
+    pub fn first_ready(&self) -> impl Iterator<Item = usize> + '_ {
+        let states = self.first.iter().enumerate();
+        states.filter(|(_, state)| **state == ReplicaState::Ready).map(|(replica, _)| replica)
+    }
+
+    /// In order.
+    pub fn happenings(&self) -> impl Iterator<Item = (SimTime, u32, Happening)> + '_ {
+        let mut states = self.first.clone();
+        self.changes.iter().map(move |&(at, replica, state)| {
+            let before = std::mem::replace(&mut states[replica as usize], state);
+            let has_failed = self.failures.contains(&(at, replica));
+            (at, replica, Happening::of(before, state, has_failed))
+        })
     }
 
     /// Replicas that are ready, as of the last change.
@@ -82,7 +142,7 @@ impl LifecycleTally {
         let mut summary = LifecycleSummary {
             least_ready_replicas: num_ready,
             most_ready_replicas: num_ready,
-            failures: self.failures,
+            failures: self.failures.len() as u64,
             lost_requests: self.lost_requests,
             lost_output_tokens: self.lost_output_tokens,
             ..LifecycleSummary::default()
@@ -134,6 +194,17 @@ mod tests {
         tally.on_replica_state(2, second(50), ReplicaState::Draining);
         tally.on_replica_state(2, second(60), ReplicaState::Off);
         tally.on_replica_state(1, second(90), ReplicaState::Off);
+        let happenings: Vec<_> = tally.happenings().map(|(_, replica, what)| (replica, what)).collect();
+        let expected = [
+            (2, Happening::Starts),
+            (2, Happening::Ready),
+            (0, Happening::Failed { was_ready: true }),
+            (2, Happening::Drains),
+            (2, Happening::Drained),
+            // Nothing says that this one failed.
+            (1, Happening::Drained),
+        ];
+        assert_eq!(happenings, expected);
         let (summary, times) = tally.summary(second(80), &[1, 2, 4]);
         let of = |paid_s, ready_s| ReplicaTimes { paid_s, ready_s };
         assert_eq!(times, [of(30.0, 30.0), of(80.0, 80.0), of(50.0, 30.0)]);

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::percentiles::LatencyMs;
 use crate::simulation::{PullFailures, PullRecord};
+use crate::units::SimTime;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PullSummary {
@@ -28,14 +29,49 @@ pub(super) struct PullTally {
     bytes: u64,
     latency_ns: Vec<u64>,
     queue_ns: Vec<u64>,
+    reads: Vec<Read>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    finished_at: SimTime,
+    bytes: u64,
+    latency_ns: u64,
+    queue_ns: u64,
+}
+
+/// Reads that ended in a bin of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct ReadBin {
+    pub reads: u64,
+    pub bytes: u64,
+    pub latency_ns: u64,
+    pub queue_ns: u64,
 }
 
 impl PullTally {
     pub fn on_pull(&mut self, pull: &PullRecord) {
         self.blocks += u64::from(pull.num_blocks);
         self.bytes += pull.bytes;
-        self.latency_ns.push(pull.finished_at.since(pull.planned_at).as_ns());
-        self.queue_ns.push(pull.started_at.since(pull.planned_at).as_ns());
+        let latency_ns = pull.finished_at.since(pull.planned_at).as_ns();
+        let queue_ns = pull.started_at.since(pull.planned_at).as_ns();
+        self.latency_ns.push(latency_ns);
+        self.queue_ns.push(queue_ns);
+        self.reads.push(Read { finished_at: pull.finished_at, bytes: pull.bytes, latency_ns, queue_ns });
+    }
+
+    /// So many bins of a width; what ends later counts nowhere.
+    pub fn bins(&self, width_s: f64, num_bins: usize) -> Vec<ReadBin> {
+        let mut bins = vec![ReadBin::default(); num_bins];
+        for read in &self.reads {
+            let at = (read.finished_at.as_secs_f64() / width_s) as usize;
+            let Some(bin) = bins.get_mut(at) else { continue };
+            bin.reads += 1;
+            bin.bytes += read.bytes;
+            bin.latency_ns += read.latency_ns;
+            bin.queue_ns += read.queue_ns;
+        }
+        bins
     }
 
     /// `None` without reads.

@@ -191,6 +191,8 @@ impl RunReport {
             series: &series.coarser(),
             spreads: &self.collector.spreads(residencies),
             timeline: &self.timeline,
+            lifecycle: self.collector.lifecycle(),
+            pulls: self.collector.pulls(),
             more_files: self.followers.files(),
         };
         self.folder.write("hit_rate.svg", &hit_rate_svg(&view))?;

@@ -144,14 +144,7 @@ impl Scenario {
 impl Pool {
     /// Of replica number `index`.
     pub(super) fn puller(&self, links: &Rc<RefCell<PullLinks>>, index: usize) -> Puller {
-        let group = |spec: &KvCacheSpec| PullGroup {
-            block_size: self.engine.group_block_size(spec),
-            sliding_window: match *spec {
-                KvCacheSpec::SlidingWindow { sliding_window, .. } => Some(sliding_window),
-                _ => None,
-            },
-        };
-        let connector = PullConnector::new(self.engine.kv_cache_groups.iter().map(group).collect());
+        let connector = PullConnector::new(PullGroup::of(&self.engine));
         Puller::new(connector, Rc::clone(links), index, self.kv_cache_size.bytes_per_block)
     }
 }
