@@ -136,6 +136,23 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             assert_eq!(reads["blocks"], 375 * finished);
             assert_eq!(summary["fleet"]["replicas"][0]["finished_requests"], 0);
         }
+        "data_parallel" => {
+            let ranks = summary["fleet"]["replicas"].as_array().unwrap();
+            let numbers: Vec<_> =
+                ranks.iter().map(|rank| (&rank["replica"], &rank["data_parallel_rank"])).collect();
+            let expected: Vec<serde_json::Value> = (0..4).map(Into::into).collect();
+            assert!(numbers.iter().map(|numbers| numbers.1).eq(&expected));
+            assert_eq!((&summary["num_gpus"], &summary["fleet"]["num_replicas"]), (&4.into(), &1.into()));
+            let finished: u64 = ranks.iter().map(|rank| rank["finished_requests"].as_u64().unwrap()).sum();
+            assert_eq!(summary["requests"]["finished"], finished);
+        }
+        "data_parallel_experts" => {
+            let lockstep = &summary["fleet"]["lockstep"];
+            assert!(lockstep["waves"].as_u64().unwrap() > 0);
+            assert!(lockstep["padding_share"].as_f64().unwrap() > 0.0);
+            assert!(lockstep["waiting_share"].as_f64().unwrap() > 0.0);
+            assert_eq!(summary["requests"]["finished"], 120);
+        }
         "disaggregated_failures" => {
             let fleet = &summary["fleet"];
             assert!(fleet["kv_reads"]["failed_reads"].as_u64().unwrap() > 0);
@@ -202,6 +219,32 @@ fn hits_and_queries(scenario: &str, overrides: &[&str]) -> (u64, u64) {
     run(&Path::new("scenarios").join(scenario), &out, &more);
     let cache = &summary(&out)["prefix_cache"];
     (cache["hits_tokens"].as_u64().unwrap(), cache["queries_tokens"].as_u64().unwrap())
+}
+
+/// The turns of a conversation meet the caches of different ranks, unless a router names the rank.
+#[test]
+fn data_parallel_ranks_split_the_prefix_cache() {
+    let hit_rate = |overrides: &[&str]| {
+        let (hits, queries) = hits_and_queries("data_parallel.yaml", overrides);
+        hits as f64 / queries as f64
+    };
+    let balanced = hit_rate(&[]);
+    let pinned = hit_rate(&["cluster={router: {endpoints: ranks, policy: session_affinity}}"]);
+    let replicas = hit_rate(&[
+        "engine.data_parallel_size=1",
+        "cluster={replicas: 4, router: {policy: session_affinity}}",
+    ]);
+    assert!(balanced < pinned - 0.15, "{balanced} against {pinned}");
+    // Ranks of a dense model are replicas by another name.
+    assert_eq!(pinned, replicas);
+    // A router that knows what a replica holds does not know which of its ranks does.
+    let replicas_of_two = [
+        "engine.data_parallel_size=2",
+        "cluster={replicas: 2, router: {policy: kv_aware, balance_abs_threshold: 1000}}",
+    ];
+    let by_replica = hit_rate(&replicas_of_two);
+    let by_rank = hit_rate(&[&replicas_of_two[..], &["cluster.router.endpoints=ranks"]].concat());
+    assert!(by_replica < by_rank - 0.05, "{by_replica} against {by_rank}");
 }
 
 #[test]

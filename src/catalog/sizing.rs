@@ -27,6 +27,8 @@ pub struct MemoryConfig {
     /// Fraction of the GPU that the engine may use, above 0 and at most 1.
     pub gpu_memory_utilization: f64,
     pub tensor_parallel_size: u32,
+    /// Engine cores that share the experts of a mixture-of-experts model; a dense one is whole on each.
+    pub data_parallel_size: u32,
     /// Stages that share out the layers; the one with the least room decides.
     pub pipeline_parallel_size: u32,
     /// Tokens per KV cache block.
@@ -134,6 +136,7 @@ fn check(model: &Model, config: &MemoryConfig) -> Result<(), SizingError> {
     }
     for (name, value) in [
         ("tensor_parallel_size", config.tensor_parallel_size),
+        ("data_parallel_size", config.data_parallel_size),
         ("pipeline_parallel_size", config.pipeline_parallel_size),
         ("block_size", config.block_size),
         ("max_num_batched_tokens", config.max_num_batched_tokens),
@@ -186,17 +189,27 @@ fn stage_budget(model: &Model, stage: &PipelineStage, gpu: &Gpu, config: &Memory
             * u64::from(stage.num_layers_per_kv_cache_group(model)))
         .saturating_mul(u64::from(config.block_size)),
         requested_bytes,
-        weight_bytes: model.weight_bytes_of_stage(stage, tp),
+        weight_bytes: model.weight_bytes_of_stage(stage, tp, expert_ranks(model, config)),
         activation_bytes: peak_activation_bytes(model, config),
         cudagraph_bytes: cudagraph_bytes(stage, config),
         non_torch_bytes: NON_TORCH_BYTES
-            + if tp > 1 || config.pipeline_parallel_size > 1 { COMMUNICATION_BYTES } else { 0 },
+            + if expert_ranks(model, config) > 1 || config.pipeline_parallel_size > 1 {
+                COMMUNICATION_BYTES
+            } else {
+                0
+            },
         available_bytes: 0,
     };
     size.available_bytes =
         requested_bytes.saturating_sub(size.weight_bytes.saturating_add(size.overhead_bytes()));
     size.num_gpu_blocks = u32::try_from(size.available_bytes / size.bytes_per_block).unwrap_or(u32::MAX);
     size
+}
+
+/// Ranks that share the experts of a layer, or without experts the layer.
+fn expert_ranks(model: &Model, config: &MemoryConfig) -> u32 {
+    let engines = if model.moe.is_some() { config.data_parallel_size } else { 1 };
+    config.tensor_parallel_size.saturating_mul(engines)
 }
 
 impl KvCacheSize {
@@ -215,13 +228,17 @@ fn peak_activation_bytes(model: &Model, config: &MemoryConfig) -> u64 {
     let value_bytes = model.activation_dtype.bytes(1);
     // Gate and up projections beside their product.
     let dense = 3 * u64::from(model.intermediate_size).div_ceil(tp);
-    // The same for every expert a token visits, and each expert's output before they are summed.
+    // The same for every expert a token visits, and each expert's output before they are summed; of the
+    // tokens of all engine cores that share the experts.
+    let engines = u64::from(config.data_parallel_size);
     let experts = model.moe.as_ref().map_or(0, |moe| {
-        u64::from(moe.num_experts_per_tok) * (3 * u64::from(moe.moe_intermediate_size).div_ceil(tp) + hidden)
+        let ranks = u64::from(expert_ranks(model, config));
+        let visited = 3 * u64::from(moe.moe_intermediate_size).div_ceil(ranks) + hidden;
+        engines.saturating_mul(u64::from(moe.num_experts_per_tok) * visited)
     });
     let widest = if model.num_moe_layers() > 0 { experts } else { dense };
     // Hidden states and residual.
-    let layer = tokens.saturating_mul(value_bytes * (2 * hidden + widest));
+    let layer = tokens.saturating_mul(value_bytes.saturating_mul((2 * hidden).saturating_add(widest)));
     let logits =
         u64::from(config.max_num_seqs.min(config.max_num_batched_tokens)) * u64::from(model.vocab_size);
     let sampler = tokens * value_bytes * hidden + SAMPLER_BYTES_PER_LOGIT * logits;
@@ -256,6 +273,7 @@ mod tests {
         MemoryConfig {
             gpu_memory_utilization: 0.9,
             tensor_parallel_size: 1,
+            data_parallel_size: 1,
             pipeline_parallel_size: 1,
             block_size: 16,
             max_num_batched_tokens: 2048,
@@ -373,5 +391,20 @@ mod tests {
         assert!(huge.contains("does not fit"), "{huge}");
         let huge = broken(|c| c.max_num_batched_tokens = u32::MAX);
         assert!(huge.contains("does not fit"), "{huge}");
+    }
+
+    #[test]
+    fn engine_cores_share_experts_and_nothing_else() {
+        let config = MemoryConfig { max_num_seqs: 64, ..config() };
+        let of = |model: &str, dp| {
+            let config = MemoryConfig { data_parallel_size: dp, ..config.clone() };
+            size(model, "H200", &config).unwrap()
+        };
+        assert_eq!(of("Llama-3.1-8B", 4), of("Llama-3.1-8B", 1));
+        let (one, four) = (of("Qwen3-30B-A3B", 1), of("Qwen3-30B-A3B", 4));
+        // 128 experts in 48 layers, 3 x 2,048 x 768 values of two bytes: three quarters are elsewhere.
+        assert_eq!(one.weight_bytes - four.weight_bytes, 48 * 128 * 3 * 2_048 * 768 * 2 * 3 / 4);
+        assert!(four.activation_bytes > one.activation_bytes);
+        assert!(four.num_gpu_blocks > one.num_gpu_blocks);
     }
 }

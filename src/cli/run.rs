@@ -54,10 +54,11 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
         trace: arguments.trace.clone(),
         skip_bad_rows: arguments.skip_bad_rows,
     })?;
-    let explore = arguments.explore.options(scenario.num_replicas())?;
+    let explore = arguments.explore.options(scenario.num_engines() as u32)?;
     let trace_events = arguments.trace_events.options()?;
     let explores = explore.is_some();
     if explores {
+        scenario.check_no_lockstep("--explore")?;
         scenario.hash_digests();
     }
     let mut simulation = scenario.build()?;

@@ -26,9 +26,13 @@ pub(super) struct SizeArguments {
     model: String,
     /// A GPU of the catalogue, such as H100-SXM
     gpu: String,
-    /// GPUs of a replica [default: 1, 2, 4 and 8 side by side]
+    /// GPUs of a replica, or of each of its engine cores [default: 1, 2, 4 and 8 side by side]
     #[arg(long, visible_alias = "tp", value_name = "N")]
     tensor_parallel_size: Option<u32>,
+    /// Engine cores of a replica, each on as many GPUs; they share the experts, where there are some
+    #[arg(long, visible_alias = "dp", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    data_parallel_size: u32,
     /// Longest request in tokens [default: the model's own limit]
     #[arg(long, value_name = "N")]
     max_model_len: Option<u32>,
@@ -104,6 +108,7 @@ pub(super) fn size(arguments: &SizeArguments, console: &Console) -> Result<Finis
 impl SizeArguments {
     fn section(&self) -> EngineSection {
         EngineSection {
+            data_parallel_size: self.data_parallel_size,
             gpu_memory_utilization: self.gpu_memory_utilization,
             block_size: self.block_size,
             max_model_len: self.max_model_len,
@@ -190,8 +195,15 @@ fn print_one(out: &mut String, model: &Model, gpu: &Gpu, size: &ServerSize) -> f
     let memory = &size.memory;
     let gib = |bytes: u64| bytes as f64 / GIB;
     let ranks = size.tensor_parallel_size;
-    let each = if ranks > 1 { " of each GPU" } else { "" };
-    writeln!(out, "{} on {ranks} x {}", model.name, gpu.name)?;
+    let each = if size.num_gpus > 1 { " of each GPU" } else { "" };
+    match size.data_parallel_size {
+        1 => writeln!(out, "{} on {ranks} x {}", model.name, gpu.name)?,
+        engines => writeln!(
+            out,
+            "{} on {engines} engine cores of {ranks} x {}: {} GPUs. Of each engine core:",
+            model.name, gpu.name, size.num_gpus
+        )?,
+    }
     writeln!(
         out,
         "Of {:.2} GiB{each}, {:.2} GiB requested: {:.2} GiB for weights, {:.2} for activations, {:.2} for CUDA \
@@ -259,7 +271,14 @@ fn print_side_by_side(
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    writeln!(out, "{} on {}", model.name, gpu.name)?;
+    match sizes.iter().find_map(|(_, size)| size.as_ref().ok()).map_or(1, |size| size.data_parallel_size) {
+        1 => writeln!(out, "{} on {}", model.name, gpu.name)?,
+        engines => writeln!(
+            out,
+            "{} on {}, {engines} engine cores with TP GPUs each; the KV cache is that of each",
+            model.name, gpu.name
+        )?,
+    }
     writeln!(out, "{}", table.trim_fmt())?;
     for (tp, size) in sizes {
         match size {

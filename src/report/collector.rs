@@ -341,7 +341,7 @@ impl Collector {
         kv_events: Option<u64>,
         ending: RunEnding,
     ) -> RunSummary {
-        let RunEnding { tiers, workload, prefix_index, pull_failures } = ending;
+        let RunEnding { tiers, workload, prefix_index, lockstep, pull_failures } = ending;
         let duration_s = self.last_step_at.as_secs_f64();
         let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
         let mean = |sum: f64, count: u64| if count > 0 { sum / count as f64 } else { 0.0 };
@@ -360,6 +360,7 @@ impl Collector {
             model: info.model.clone(),
             gpu: info.gpu.clone(),
             tensor_parallel_size: info.tensor_parallel_size,
+            num_gpus: info.num_gpus(),
             workload,
             duration_s,
             requests: self.requests,
@@ -450,12 +451,13 @@ impl Collector {
             resets: self.resets,
             fairness: self.tenants.summary(&info.tenants, duration_s),
             fleet: info.fleet.as_ref().map(|fleet| {
-                let lifecycle = self.lifecycle.as_ref().map(|tally| tally.summary(self.last_step_at));
+                let lifecycle =
+                    self.lifecycle.as_ref().map(|tally| tally.summary(self.last_step_at, &fleet.gpus()));
                 let (lifecycle, times) = lifecycle.unzip();
-                let tallies = self.replicas.iter().zip(&fleet.replicas).enumerate();
-                let replicas = tallies.map(|(index, (tally, info))| {
-                    let times = times.as_ref().map(|times| &times[index]);
-                    tally.summary(index as u32, info, duration_s, times)
+                let tallies = self.replicas.iter().zip(&fleet.replicas);
+                let replicas = tallies.map(|(tally, info)| {
+                    let times = times.as_ref().map(|times| &times[info.replica as usize]);
+                    tally.summary(info, duration_s, times)
                 });
                 FleetSummary::new(
                     fleet.router.clone(),
@@ -464,6 +466,7 @@ impl Collector {
                     self.pulls.summary(pull_failures.unwrap_or_default()),
                     replicas.collect(),
                 )
+                .with_lockstep(lockstep)
             }),
         }
     }

@@ -11,6 +11,8 @@ pub struct LifecycleSummary {
     /// Replicas times seconds in which they had their GPUs: while they started, served and drained. This
     /// is what is paid for.
     pub paid_replica_s: f64,
+    /// The same of each of their GPUs.
+    pub paid_gpu_s: f64,
     /// In which they took requests.
     pub ready_replica_s: f64,
     /// The latter over the time of the run.
@@ -131,8 +133,8 @@ impl LifecycleTally {
         states.iter().filter(|&&state| state == ReplicaState::Ready).count() as u32
     }
 
-    /// Up to the end of the run; what changes after it does not count.
-    pub fn summary(&self, end: SimTime) -> (LifecycleSummary, Vec<ReplicaTimes>) {
+    /// Up to the end of the run; what changes after it does not count. Each replica has so many GPUs.
+    pub fn summary(&self, end: SimTime, num_gpus: &[u32]) -> (LifecycleSummary, Vec<ReplicaTimes>) {
         let mut states: Vec<(SimTime, ReplicaState)> =
             self.first.iter().map(|&state| (SimTime::ZERO, state)).collect();
         let mut times = vec![ReplicaTimes::default(); states.len()];
@@ -164,6 +166,8 @@ impl LifecycleTally {
             until(replica, since, end, state);
         }
         summary.paid_replica_s = times.iter().map(|times| times.paid_s).sum();
+        let paid = times.iter().zip(num_gpus).map(|(times, &gpus)| times.paid_s * f64::from(gpus));
+        summary.paid_gpu_s = paid.sum();
         summary.ready_replica_s = times.iter().map(|times| times.ready_s).sum();
         let duration_s = end.as_secs_f64();
         summary.mean_ready_replicas =
@@ -201,10 +205,11 @@ mod tests {
             (1, Happening::Drained),
         ];
         assert_eq!(happenings, expected);
-        let (summary, times) = tally.summary(second(80));
+        let (summary, times) = tally.summary(second(80), &[1, 2, 4]);
         let of = |paid_s, ready_s| ReplicaTimes { paid_s, ready_s };
         assert_eq!(times, [of(30.0, 30.0), of(80.0, 80.0), of(50.0, 30.0)]);
         assert_eq!((summary.paid_replica_s, summary.ready_replica_s), (160.0, 140.0));
+        assert_eq!(summary.paid_gpu_s, 30.0 + 2.0 * 80.0 + 4.0 * 50.0);
         assert_eq!(summary.mean_ready_replicas, 1.75);
         assert_eq!((summary.least_ready_replicas, summary.most_ready_replicas), (1, 3));
         assert_eq!((summary.starts, summary.failures, summary.drains), (1, 1, 1));

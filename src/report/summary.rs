@@ -17,6 +17,8 @@ pub struct RunSummary {
     pub model: String,
     pub gpu: String,
     pub tensor_parallel_size: u32,
+    /// Of all ranks of all replicas.
+    pub num_gpus: u32,
     /// Where the requests come from.
     pub workload: WorkloadNotes,
     /// Simulated time from the start to the last output.

@@ -189,10 +189,11 @@ impl Scenario {
         let links = self.pull_links();
         let router = self.router();
         let events = router.reads_events().then(|| self.event_source(&router));
-        let mut replicas = Vec::with_capacity(self.num_replicas() as usize);
+        let mut replicas = Vec::with_capacity(self.num_engines());
         let mut tiers = SharedTiers::new(self);
         for (at, pool) in self.pools.iter().enumerate() {
-            for nth in 0..pool.num_replicas {
+            for nth in 0..pool.num_engines() {
+                let nth = nth / pool.section.data_parallel_size;
                 let index = replicas.len();
                 let of_router = events.as_ref().filter(|events| events.mismatches[index].is_none());
                 let of_tiers = tiers.hasher(pool).cloned();
@@ -217,9 +218,10 @@ impl Scenario {
             },
         });
         let events_of_decode = events.clone();
-        let policy = router.build(seed, replicas.len(), events);
+        let policy = router.build(seed, self.num_endpoints(), events);
         let actions = actions.chain(self.replica_actions()).collect();
         let simulation = Simulation::new(workload, replicas, policy, actions)
+            .with_data_parallel(&self.data_parallel(), router.endpoints, seed)
             .with_router_latency(SimTime::from_secs_f64(router.latency_ms / 1e3))
             .with_metrics_interval(SimTime::from_secs_f64(router.metrics_interval_ms / 1e3));
         let simulation = match self.lifecycle() {
@@ -236,8 +238,9 @@ impl Scenario {
     fn event_source(&self, router: &RouterConfig) -> EventSource {
         let hash = router.hash();
         let mismatch = |pool: &Pool| hash.mismatch(&pool.engine, pool.section.python_hash_seed.as_deref());
-        let of_pool = |pool| std::iter::repeat_n(mismatch(pool), pool.num_replicas as usize);
+        let of_pool = |pool| std::iter::repeat_n(mismatch(pool), pool.num_engines() as usize);
         let mismatches = self.pools.iter().flat_map(of_pool).collect();
+        let endpoint_of = self.endpoint_of();
         // Digests for all, if one of them shows them.
         let mut matching: Vec<&Pool> = self.pools.iter().filter(|pool| mismatch(pool).is_none()).collect();
         matching.sort_by_key(|pool| !pool.engine.enable_kv_cache_events);
@@ -245,7 +248,7 @@ impl Scenario {
             Some(pool) => pool.hasher(self.seed(), 0),
             None => RequestBlockHasher::identity(hash.block_size, 0),
         };
-        EventSource { hasher, mismatches }
+        EventSource { hasher, mismatches, replica_of: endpoint_of }
     }
 
     /// So many replicas of the first kind behind a router, and no other.
@@ -277,13 +280,38 @@ impl Scenario {
     /// # Errors
     /// There are several.
     pub(crate) fn check_alone(&self, what: &str) -> Result<(), ScenarioError> {
+        let ranks = self.pools[0].section.data_parallel_size;
         match self.num_replicas() {
+            1 if ranks > 1 => Err(self
+                .typed
+                .wrong(
+                    "engine.data_parallel_size",
+                    format!("{what} is of one engine core, and the replica has {ranks}"),
+                )
+                .hint("add --set engine.data_parallel_size=1 to look at one")),
             1 => Ok(()),
             several => Err(self
                 .typed
                 .wrong("cluster", format!("{what} is of one replica, and the scenario has {several}"))
                 .hint("add --set cluster=null to look at one")),
         }
+    }
+
+    /// An error where the ranks of some replica run their steps together, for what follows one engine core
+    /// alone.
+    ///
+    /// # Errors
+    /// They do.
+    pub(crate) fn check_no_lockstep(&self, what: &str) -> Result<(), ScenarioError> {
+        if self.pools.iter().all(|pool| pool.lockstep().is_none()) {
+            return Ok(());
+        }
+        let message = format!(
+            "{what} follows one engine core, and the ranks of {} run theirs together",
+            self.model.name
+        );
+        let hint = "leave it out, or add --set engine.data_parallel_size=1";
+        Err(self.typed.wrong("engine.data_parallel_size", message).hint(hint))
     }
 
     /// Makes the workload alone, and opens its traces if it has some.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::ScenarioError;
 use super::build::Typed;
+use super::data_parallel::check_data_parallel;
 use super::engine_section::{EngineSection, TierSection, TransferSection};
 use super::error::{ErrorKind, suggest};
 use super::file::{CostSection, HashingConstant, HashingSection, ScenarioFile};
@@ -108,6 +109,7 @@ fn check_engine(
     // An override says how many blocks there are, not that the weights fit.
     let size = size_kv_cache(model, gpu, &memory).map_err(|error| sizing_error(typed, &error))?;
     engine.num_gpu_blocks = section.num_gpu_blocks_override.unwrap_or(size.num_gpu_blocks);
+    check_data_parallel(typed, section)?;
     check_context_parallel(typed, section, model)?;
     // `ModelConfig._verify_with_expert_parallelism`.
     if section.enable_expert_parallel && model.moe.is_none() {

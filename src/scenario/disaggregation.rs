@@ -76,6 +76,11 @@ pub(super) fn check_roles(
                 typed.wrong(&format!("cluster.decode_router.{field}"), format!("`{field}` is {found}"));
             error.hint(format!("give {expected}"))
         })?;
+        if router.endpoints != cluster.router.endpoints {
+            return Err(typed
+                .wrong("cluster.decode_router.endpoints", "other endpoints than those of `router`")
+                .hint("give both routers the same `endpoints`"));
+        }
         // Both share the hashes of the replicas.
         if router.reads_events() && *router != cluster.router {
             return Err(typed
@@ -114,7 +119,7 @@ impl Scenario {
             set_up: SimTime::from_secs_f64(set_up_us / 1e6),
             lease: SimTime::from_secs_f64(kv_lease_duration_s),
         };
-        Some(Rc::new(RefCell::new(PullLinks::new(link, self.num_replicas() as usize))))
+        Some(Rc::new(RefCell::new(PullLinks::new(link, self.num_engines()))))
     }
 
     /// Who computes prompts and who goes on.
@@ -131,7 +136,7 @@ impl Scenario {
             cluster.and_then(|cluster| cluster.decode_router.clone()).unwrap_or_else(|| self.router());
         // A stream of its own.
         let events = events.filter(|_| router.reads_events());
-        let policy = router.build(self.seed().wrapping_add(1), self.num_replicas() as usize, events);
+        let policy = router.build(self.seed().wrapping_add(1), self.num_endpoints(), events);
         Disaggregation::new(roles.collect(), policy, links)
     }
 }

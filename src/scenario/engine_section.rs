@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kv_cache_groups::groups_of;
 use crate::catalog::{Dtype, Gpu, MemoryConfig, Model};
-use crate::cost::{Drafts, Parallelism};
+use crate::cost::{All2AllBackend, Drafts, Parallelism};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
 use crate::engine::connector::{EvictionOrder, SharedBy, TierKind};
 use crate::engine::hash::PrefixCachingHashAlgo;
@@ -17,8 +17,17 @@ use crate::engine::{EngineConfig, SchedulingPolicy};
 pub struct EngineSection {
     pub tensor_parallel_size: u32,
     pub pipeline_parallel_size: u32,
+    /// Engine cores of a replica, each with its own scheduler and KV cache, behind vLLM's own load balancer.
+    pub data_parallel_size: u32,
+    /// API servers of a replica, each with its own view of the engine cores; as many as those if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_server_count: Option<u32>,
     /// Ranks hold whole experts instead of a slice of every one.
     pub enable_expert_parallel: bool,
+    /// How tokens travel between data-parallel ranks and experts.
+    pub all2all_backend: All2AllBackend,
+    /// Steps of a mixture-of-experts model after which its data-parallel ranks agree whether to go on.
+    pub dp_sync_interval: u32,
     pub gpu_memory_utilization: f64,
     /// Tokens in a block.
     pub block_size: u32,
@@ -67,7 +76,11 @@ impl Default for EngineSection {
         Self {
             tensor_parallel_size: 1,
             pipeline_parallel_size: engine.pipeline_parallel_size,
+            data_parallel_size: 1,
+            api_server_count: None,
             enable_expert_parallel: false,
+            all2all_backend: All2AllBackend::default(),
+            dp_sync_interval: 16,
             gpu_memory_utilization: 0.92,
             block_size: engine.block_size,
             num_gpu_blocks_override: None,
@@ -187,12 +200,19 @@ impl EngineSection {
     }
 
     /// How the ranks of a replica share the model.
-    pub(super) fn parallelism(&self) -> Parallelism {
+    pub(crate) fn parallelism(&self) -> Parallelism {
         Parallelism {
             pipeline_parallel_size: self.pipeline_parallel_size.max(1),
+            data_parallel_size: self.data_parallel_size.max(1),
             enable_expert_parallel: self.enable_expert_parallel,
+            all2all_backend: self.all2all_backend,
             ..Parallelism::tensor(self.tensor_parallel_size.max(1))
         }
+    }
+
+    /// GPUs of a replica, over all its ranks.
+    pub fn num_gpus(&self) -> u32 {
+        self.parallelism().num_gpus()
     }
 
     /// What makes drafts, if anything does.
@@ -208,6 +228,7 @@ impl EngineSection {
         MemoryConfig {
             gpu_memory_utilization: self.gpu_memory_utilization,
             tensor_parallel_size: self.tensor_parallel_size,
+            data_parallel_size: self.data_parallel_size,
             pipeline_parallel_size: self.pipeline_parallel_size,
             block_size: engine.block_size,
             max_num_batched_tokens: engine.max_num_batched_tokens,

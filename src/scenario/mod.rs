@@ -8,6 +8,7 @@
 mod build;
 mod check;
 mod cluster_section;
+mod data_parallel;
 mod deserialize;
 mod disaggregation;
 mod engine_section;

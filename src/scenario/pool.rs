@@ -154,9 +154,12 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
         }
     };
     let sum = pools.iter().map(|pool| u64::from(pool.num_replicas)).sum::<u64>();
-    if sum > u64::from(MAX_REPLICAS) {
+    let engines = |pool: &Pool| u64::from(pool.num_replicas) * u64::from(pool.section.data_parallel_size);
+    let num_engines = pools.iter().map(engines).sum::<u64>();
+    if num_engines > u64::from(MAX_REPLICAS) {
+        let of = if num_engines > sum { " with their data-parallel ranks" } else { "" };
         return Err(typed
-            .wrong("cluster.pools", format!("the pools have {sum} replicas"))
+            .wrong("cluster.pools", format!("the pools have {num_engines} replicas{of}"))
             .hint(format!("give at most {MAX_REPLICAS} in all")));
     }
     check_shared_tiers(typed, cluster, &pools)?;

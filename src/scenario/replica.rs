@@ -77,9 +77,9 @@ impl Pool {
         RequestBlockHasher::digests(algo, none_hash, hash_block_size, lookahead)
     }
 
-    /// Each rank of tensor parallelism has a part of a block.
+    /// Each GPU of an engine core has a part of a block.
     pub(super) fn num_ranks(&self) -> u32 {
-        self.section.tensor_parallel_size
+        self.section.parallelism().num_gpus_per_engine()
     }
 
     fn transfers(
@@ -93,9 +93,11 @@ impl Pool {
         let all_bytes = (bytes_per_block * u64::from(self.num_ranks())) as f64;
         let (mut tiers, mut links) = (Vec::new(), Vec::new());
         for tier in &config.tiers {
+            // Each engine core has a part of what is not shared.
+            let share = if tier.shared.is_some() { 1.0 } else { f64::from(self.section.data_parallel_size) };
             let config = TierConfig {
                 kind: tier.kind,
-                capacity_blocks: (tier.size_gib * GIB / all_bytes) as usize,
+                capacity_blocks: (tier.size_gib * GIB / all_bytes / share) as usize,
                 eviction: tier.eviction,
             };
             let (store, end) = shared.store(tier, config, node).unzip();

@@ -42,6 +42,9 @@ pub fn find_model(name: &str, folder: &Path) -> Result<Model, ModelError> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerSize {
     pub tensor_parallel_size: u32,
+    pub data_parallel_size: u32,
+    /// Of all engine cores; the rest is of one.
+    pub num_gpus: u32,
     pub block_size_tokens: u32,
     pub max_model_len: u32,
     pub max_num_seqs: u32,
@@ -79,6 +82,8 @@ impl ServerSize {
         };
         Ok(Self {
             tensor_parallel_size: section.tensor_parallel_size,
+            data_parallel_size: section.data_parallel_size,
+            num_gpus: section.num_gpus(),
             block_size_tokens: engine.block_size,
             max_model_len: engine.max_model_len,
             max_num_seqs: engine.max_num_seqs,

@@ -77,8 +77,8 @@ impl Simulation {
             disaggregation.links.borrow_mut().expect_failures();
         }
         self.disaggregation = Some(disaggregation);
-        for at in 0..self.replicas.len() {
-            self.metrics.set_ready(at, self.takes_requests(at));
+        for at in 0..self.data_parallel.num_replicas() {
+            self.set_ready(at, self.takes_requests(at));
         }
         self
     }
@@ -124,9 +124,10 @@ impl Simulation {
         let index = arrival.request.index;
         disaggregation.views.clear();
         disaggregation.views.extend_from_slice(self.metrics.views(self.now));
-        let states = disaggregation.roles.iter().zip(&self.lifecycle.states);
-        for (view, (role, state)) in disaggregation.views.iter_mut().zip(states) {
-            view.is_ready = (*role, *state) == (Role::Decode, ReplicaState::Ready);
+        for (endpoint, view) in disaggregation.views.iter_mut().enumerate() {
+            let at = self.data_parallel.replica_of_endpoint(endpoint);
+            view.is_ready =
+                (disaggregation.roles[at], self.lifecycle.states[at]) == (Role::Decode, ReplicaState::Ready);
         }
         if disaggregation.views.iter().all(|view| !view.is_ready) {
             disaggregation.links.borrow_mut().lose_reader(index, self.now);
@@ -159,12 +160,12 @@ impl Simulation {
         waiting.remove(at)
     }
 
-    /// A replica is gone; others read from it in vain, and what it has read no longer matters.
+    /// An engine core is gone; others read from it in vain, and what it has read no longer matters.
     pub(super) fn fail_links(&mut self, at: usize, lost: &[u64]) {
         let Some(disaggregation) = &self.disaggregation else { return };
         let links = &mut *disaggregation.links.borrow_mut();
         links.fail(at, self.now);
-        if disaggregation.roles[at] == Role::Decode {
+        if disaggregation.roles[self.data_parallel.replica_of(at)] == Role::Decode {
             lost.iter().for_each(|&index| links.lose_reader(index, self.now));
         }
     }
@@ -180,8 +181,9 @@ impl Simulation {
         decodes || self.router.reads_events()
     }
 
-    /// The router that sent a request to a replica.
-    pub(super) fn router_of(&mut self, at: usize) -> &mut dyn Router {
+    /// The router that sends requests to an endpoint.
+    pub(super) fn router_of(&mut self, endpoint: usize) -> &mut dyn Router {
+        let at = self.data_parallel.replica_of_endpoint(endpoint);
         match &mut self.disaggregation {
             Some(disaggregation) if disaggregation.roles[at] == Role::Decode => &mut *disaggregation.router,
             _ => &mut *self.router,

@@ -3,6 +3,7 @@
 //! Time is integer nanoseconds. Events at equal time leave in the order of their rank
 //! ([`Event`]), then of the replicas, then of insertion, so a run depends on nothing but its scenario and seed.
 
+mod data_parallel;
 mod disaggregation;
 mod event_queue;
 mod kv_usage;
@@ -36,6 +37,7 @@ mod shared_tier_tests;
 #[cfg(test)]
 mod tests;
 
+pub use data_parallel::{DataParallelConfig, Endpoints, LockstepConfig, LockstepStats};
 pub use disaggregation::{Disaggregation, Role};
 pub use lifecycle::{
     Autoscaler, AutoscalerConfig, LifecycleConfig, OnFailure, PoolScaler, ReplicaState, ScalingMetric,

@@ -13,10 +13,10 @@ use super::kv_usage::KvUsage;
 use super::live_request::{DraftAcceptance, Live, RequestMeta, request_record};
 use super::observer::{EngineCall, Observer, StepRecord};
 use super::output_steps::OutputSteps;
-use super::pipeline::Pipeline;
+use super::pipeline::{Passage, Pipeline};
 use super::pull::Puller;
 use super::transfers::Transfers;
-use crate::cost::{BlockHashing, CostModel, StepShape};
+use crate::cost::{BlockHashing, CostModel, StepShape, StepTime, StepTokens};
 use crate::engine::connector::KvConnector;
 use crate::engine::hash::{BlockHash, RequestBlockHasher};
 use crate::engine::kv_cache::JournalEntry;
@@ -124,6 +124,10 @@ pub struct Replica {
     journal: Vec<JournalEntry>,
     is_followed: bool,
     records_cache_changes: bool,
+    /// Its steps begin when those of other ranks do.
+    is_lockstep: bool,
+    /// A step has been planned that waits for other ranks, and is ready at this time.
+    planned_for_ranks: Option<SimTime>,
 }
 
 impl Replica {
@@ -154,6 +158,8 @@ impl Replica {
             journal: Vec::new(),
             is_followed: false,
             records_cache_changes: false,
+            is_lockstep: false,
+            planned_for_ranks: None,
         }
     }
 
@@ -174,6 +180,16 @@ impl Replica {
     pub(super) fn used_blocks(&self) -> u32 {
         let pool = self.scheduler.kv_cache_manager().block_pool();
         pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks()
+    }
+
+    /// All but the null block.
+    pub(super) fn usable_blocks(&self) -> u32 {
+        self.scheduler.config().num_gpu_blocks - 1
+    }
+
+    /// The share of the blocks that requests hold, 0 to 1.
+    pub(super) fn kv_cache_usage(&self) -> f64 {
+        self.scheduler.kv_cache_manager().block_pool().get_usage()
     }
 
     /// Lets [`Self::take_cache_changes`] have something to take.
@@ -375,6 +391,7 @@ impl Replica {
         }
         self.live.clear();
         self.spare.extend(self.queue.drain(..));
+        self.planned_for_ranks = None;
         self.pipeline = Pipeline::new(self.scheduler.config().pipeline_parallel_size);
         self.input_free_at = now;
         if let Some(transfers) = &mut self.transfers {
@@ -506,11 +523,31 @@ impl Replica {
         };
         self.num_steps += 1;
         self.execute(now, &mut batch);
+        if self.is_lockstep && batch.output.total_num_scheduled_tokens > 0 {
+            // The others decide when it begins.
+            batch.record.host_ns = self.cost.host_ns(self.shape.num_requests());
+            batch.done_at = SimTime::MAX;
+            self.planned_for_ranks = Some(now + SimTime(batch.record.host_ns));
+            return batch;
+        }
         let time = self.cost.step_time(&self.shape);
-        batch.record.gpu_ns = time.gpu_ns();
-        batch.record.time = time;
         batch.record.host_ns = time.host_ns;
         let passage = self.pipeline.run(self.scheduler.current_step(), now + SimTime(time.host_ns), time);
+        self.launch(now, &mut batch, time, passage, observer);
+        batch
+    }
+
+    /// It is known when a step runs.
+    fn launch(
+        &mut self,
+        now: SimTime,
+        batch: &mut Batch,
+        time: StepTime,
+        passage: Passage,
+        observer: &mut dyn Observer,
+    ) {
+        batch.record.gpu_ns = time.gpu_ns();
+        batch.record.time = time;
         batch.record.started_at = passage.started_at;
         batch.done_at = passage.done_at;
         let call = EngineCall::Schedule { record: &batch.record, output: &batch.output };
@@ -523,7 +560,6 @@ impl Replica {
             puller.start(now);
             puller.take_begun().for_each(|pull| observer.on_pull(self.index, &pull));
         }
-        batch
     }
 
     /// Samples what the workload says, and describes the step to the cost model.
@@ -624,6 +660,46 @@ impl Replica {
 
     fn num_hashed_blocks(&self) -> u64 {
         self.scheduler.hasher().map_or(0, RequestBlockHasher::num_hashed_blocks)
+    }
+
+    /// Steps wait for those of other ranks: [`Self::launch_oldest`] says when they run.
+    pub(super) fn run_in_lockstep(&mut self) {
+        self.is_lockstep = true;
+    }
+
+    /// When the output of the oldest step is there, unless that waits for other ranks.
+    pub(super) fn oldest_done_at(&self) -> Option<SimTime> {
+        self.queue.front().map(|oldest| oldest.done_at).filter(|&done_at| done_at < SimTime::MAX)
+    }
+
+    /// The step that has been planned since the last call and waits for other ranks: when the host has it
+    /// ready, and its shape.
+    pub(super) fn take_planned_for_ranks(&mut self) -> Option<(SimTime, &StepShape)> {
+        self.planned_for_ranks.take().map(|ready_at| (ready_at, &self.shape))
+    }
+
+    /// How long a step of such a shape takes, besides waiting for other ranks.
+    pub(super) fn step_time_of_rank(&mut self, shape: &StepShape, tokens: StepTokens) -> StepTime {
+        self.cost.step_time_of_rank(shape, tokens)
+    }
+
+    /// What the host does for a step without requests.
+    pub(super) fn dummy_host_time(&self) -> SimTime {
+        SimTime(self.cost.host_ns(0))
+    }
+
+    /// The oldest step that waits for other ranks runs now that they are ready.
+    pub(super) fn launch_oldest(
+        &mut self,
+        now: SimTime,
+        time: StepTime,
+        passage: Passage,
+        observer: &mut dyn Observer,
+    ) {
+        let Some(at) = self.queue.iter().position(|batch| batch.done_at == SimTime::MAX) else { return };
+        let Some(mut batch) = self.queue.remove(at) else { return };
+        self.launch(now, &mut batch, time, passage, observer);
+        self.queue.insert(at, batch);
     }
 
     /// The number of blocks in use may have changed.

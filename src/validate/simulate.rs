@@ -156,6 +156,8 @@ fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> se
     let longest = longest.unwrap_or(u32::MAX).min(model.max_position_embeddings);
     let mut engine = json!({
         "tensor_parallel_size": settings.tensor_parallel_size,
+        "data_parallel_size": settings.data_parallel_size,
+        "enable_expert_parallel": settings.enable_expert_parallel,
         "gpu_memory_utilization": settings.gpu_memory_utilization.unwrap_or(0.9),
         "max_model_len": settings.max_model_len.unwrap_or(longest),
         "enable_prefix_caching": settings.enable_prefix_caching.unwrap_or(true),
@@ -194,6 +196,7 @@ fn memory_config(settings: &Settings, scenario: &Scenario) -> MemoryConfig {
     MemoryConfig {
         gpu_memory_utilization: scenario.file.engine.gpu_memory_utilization,
         tensor_parallel_size: settings.tensor_parallel_size,
+        data_parallel_size: scenario.file.engine.data_parallel_size,
         pipeline_parallel_size: 1,
         block_size: engine.block_size,
         max_num_batched_tokens: engine.max_num_batched_tokens,

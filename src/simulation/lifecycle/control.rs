@@ -18,7 +18,7 @@ impl Simulation {
     pub fn with_lifecycle(mut self, config: LifecycleConfig) -> Self {
         for (at, _) in config.is_there.iter().enumerate().filter(|(_, is_there)| !**is_there) {
             self.lifecycle.states[at] = ReplicaState::Off;
-            self.metrics.set_ready(at, false);
+            self.set_ready(at, false);
         }
         let loses_requests = |kind| {
             matches!(kind, ActionKind::Fail { .. } | ActionKind::FailNode { .. } | ActionKind::Restart { .. })
@@ -63,9 +63,16 @@ impl Simulation {
         self.workload.aborted(index, self.now);
     }
 
+    /// All endpoints of a replica take requests, or none.
+    pub(in crate::simulation) fn set_ready(&mut self, at: usize, is_ready: bool) {
+        for endpoint in self.data_parallel.endpoints_of(at) {
+            self.metrics.set_ready(endpoint, is_ready);
+        }
+    }
+
     fn set_state(&mut self, at: usize, state: ReplicaState, observer: &mut dyn Observer) {
         self.lifecycle.states[at] = state;
-        self.metrics.set_ready(at, self.takes_requests(at));
+        self.set_ready(at, self.takes_requests(at));
         observer.on_replica_state(at as u32, self.now, state);
     }
 
@@ -78,19 +85,25 @@ impl Simulation {
         if !self.lifecycle.states[at].is_paid() {
             return Ok(());
         }
-        self.admit_all(at, observer)?;
+        for engine in self.data_parallel.engines(at) {
+            self.admit_all(engine, observer)?;
+        }
         self.set_state(at, ReplicaState::Off, observer);
         let reports = self.lifecycle.on_failure == OnFailure::Report;
-        let lost = self.replicas[at].shut_down(self.now, reports, observer);
-        observer.on_failure(&ServerLoss {
-            replica: at as u32,
-            at: self.now,
-            num_requests: lost.indices.len() as u64,
-            num_output_tokens: lost.num_output_tokens,
-        });
-        self.fail_links(at, &lost.indices);
-        for index in lost.indices {
-            self.left(at, index);
+        let mut loss = ServerLoss { replica: at as u32, at: self.now, num_requests: 0, num_output_tokens: 0 };
+        let mut lost_at = Vec::new();
+        for engine in self.data_parallel.engines(at) {
+            let lost = self.replicas[engine].shut_down(self.now, reports, observer);
+            loss.num_requests += lost.indices.len() as u64;
+            loss.num_output_tokens += lost.num_output_tokens;
+            self.fail_links(engine, &lost.indices);
+            lost_at.extend(lost.indices.into_iter().map(|index| (index, engine)));
+        }
+        self.data_parallel.reset(at, self.now);
+        observer.on_failure(&loss);
+        lost_at.sort_unstable();
+        for (index, engine) in lost_at {
+            self.left(engine, index);
             self.end_prefill(index);
             match self.lifecycle.in_flight.as_mut().and_then(|in_flight| in_flight.remove(&index)) {
                 Some(arrival) => self.send(arrival, observer)?,
@@ -165,22 +178,35 @@ impl Simulation {
             ReplicaState::Starting(_) => self.set_state(at, ReplicaState::Off, observer),
             ReplicaState::Off | ReplicaState::Draining => return,
         }
-        self.switch_off_if_drained(at, observer);
+        self.switch_off_if_drained(self.data_parallel.engines(at).start, observer);
         self.reconcile(observer);
     }
 
-    /// Called when a request has left a replica, or its blocks have been read.
-    pub(in crate::simulation) fn switch_off_if_drained(&mut self, at: usize, observer: &mut dyn Observer) {
-        if self.lifecycle.states[at] != ReplicaState::Draining
-            || self.metrics.known()[at].num_in_flight > 0
-            || self.role(at) == Some(Role::Prefill) && self.replicas[at].replica.used_blocks() > 0
-        {
+    /// Called when a request has left an engine core, or its blocks have been read.
+    pub(in crate::simulation) fn switch_off_if_drained(
+        &mut self,
+        engine: usize,
+        observer: &mut dyn Observer,
+    ) {
+        let at = self.data_parallel.replica_of(engine);
+        if self.lifecycle.states[at] != ReplicaState::Draining || !self.is_drained(at) {
             return;
         }
         self.set_state(at, ReplicaState::Off, observer);
-        self.replicas[at].shut_down(self.now, false, observer);
-        self.fail_links(at, &[]);
+        for engine in self.data_parallel.engines(at) {
+            self.replicas[engine].shut_down(self.now, false, observer);
+            self.fail_links(engine, &[]);
+        }
+        self.data_parallel.reset(at, self.now);
         self.reconcile(observer);
+    }
+
+    /// Nobody needs a replica any more, nor the blocks of prompts that it has computed.
+    fn is_drained(&self, at: usize) -> bool {
+        let is_free = |endpoint: usize| self.metrics.known()[endpoint].num_in_flight == 0;
+        let is_read = |engine: usize| self.replicas[engine].replica.used_blocks() == 0;
+        self.data_parallel.endpoints_of(at).all(is_free)
+            && (self.role(at) != Some(Role::Prefill) || self.data_parallel.engines(at).all(is_read))
     }
 
     /// An autoscaler looks at its metric.
@@ -208,20 +234,23 @@ impl Simulation {
     fn read_metric(&self, scaler: usize) -> Reading {
         let PoolScaler { autoscaler, replicas } = &self.lifecycle.scalers[scaler];
         let states = &self.lifecycle.states[replicas.clone()];
-        let views = &self.metrics.known()[replicas.clone()];
         let at_router = match self.role(replicas.start) {
             Some(Role::Decode) => self.num_waiting_for_decode(),
             Some(Role::Prefill) | None => self.lifecycle.at_router.len(),
         } as f64;
-        let ready = states.iter().zip(views).filter(|(state, _)| **state == ReplicaState::Ready);
-        let sum = |value: fn(&ReplicaView) -> f64| ready.clone().map(|(_, view)| value(view)).sum::<f64>();
+        let ready = replicas.clone().filter(|&at| self.lifecycle.states[at] == ReplicaState::Ready);
+        let views = |at: usize| &self.metrics.known()[self.data_parallel.endpoints_of(at)];
+        let of_replica = |at: usize, value: fn(&ReplicaView) -> f64| views(at).iter().map(value).sum::<f64>();
+        let sum = |value: fn(&ReplicaView) -> f64| ready.clone().map(|at| of_replica(at, value)).sum::<f64>();
+        // Of a replica the mean over its ranks.
+        let kv_usage = |at: usize| of_replica(at, ReplicaView::kv_usage) / views(at).len() as f64;
         Reading {
             num_ready: ready.clone().count(),
             num_starting: states.iter().filter(|state| matches!(state, ReplicaState::Starting(_))).count(),
             sum: match autoscaler.metric() {
                 ScalingMetric::RequestsInFlight => at_router + sum(|view| f64::from(view.num_in_flight)),
                 ScalingMetric::Waiting => at_router + sum(|view| f64::from(view.num_waiting)),
-                ScalingMetric::KvUsage => sum(ReplicaView::kv_usage),
+                ScalingMetric::KvUsage => ready.clone().map(kv_usage).sum(),
             },
         }
     }

@@ -155,7 +155,7 @@ impl CurveRequest {
             seed: scenario.seed(),
             model: scenario.model.name.clone(),
             gpu: scenario.gpu.name.to_owned(),
-            tensor_parallel_size: scenario.file.engine.tensor_parallel_size,
+            num_gpus: scenario.file.engine.num_gpus(),
             requests: pass.requests(),
             sampling: self.sampling,
             marks,

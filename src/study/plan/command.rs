@@ -25,6 +25,26 @@ pub(super) fn serve_command(scenario: &Scenario) -> (String, Vec<String>) {
     if engine.tensor_parallel_size != 1 {
         option("tensor-parallel-size", number(engine.tensor_parallel_size));
     }
+    for (name, size) in [
+        ("pipeline-parallel-size", engine.pipeline_parallel_size),
+        ("data-parallel-size", engine.data_parallel_size),
+    ] {
+        if size != 1 {
+            option(name, number(size));
+        }
+    }
+    if let Some(count) = engine.api_server_count {
+        option("api-server-count", number(count));
+    }
+    if engine.enable_expert_parallel {
+        option("enable-expert-parallel", None);
+    }
+    if engine.all2all_backend != usual.all2all_backend {
+        option("all2all-backend", Some(engine.all2all_backend.name().to_owned()));
+    }
+    if engine.dp_sync_interval != usual.dp_sync_interval {
+        option("dp-sync-interval", number(engine.dp_sync_interval));
+    }
     if engine.decode_context_parallel_size != 1 {
         option("decode-context-parallel-size", number(engine.decode_context_parallel_size));
     }

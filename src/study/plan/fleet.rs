@@ -42,7 +42,7 @@ pub(super) fn replica_price(scenario: &Scenario, prices: &Prices) -> f64 {
     let tier = |tier: &crate::scenario::TierSection| {
         prices.tier_gib.get(&tier.kind).copied().unwrap_or(0.0) * tier.size_gib
     };
-    gpu * f64::from(engine.tensor_parallel_size) + tiers.map(tier).sum::<f64>()
+    gpu * f64::from(engine.num_gpus()) + tiers.map(tier).sum::<f64>()
 }
 
 impl Fleet {
@@ -80,7 +80,7 @@ impl Fleet {
         };
         Self {
             replicas,
-            gpus: replicas.saturating_mul(scenario.file.engine.tensor_parallel_size),
+            gpus: replicas.saturating_mul(scenario.file.engine.num_gpus()),
             cost_per_hour,
             cost_per_million_input_tokens: per_million(rates.prompt_tokens_per_s),
             cost_per_million_output_tokens: per_million(rates.output_tokens_per_s),

@@ -176,7 +176,7 @@ impl Runs<'_> {
         scenario.file.seed = scenario.file.seed.wrapping_add(u64::from(replication));
         let mut simulation =
             scenario.build_sharing(self.planner.sweep.traces()).map_err(|error| error.without_place())?;
-        let mut meter = Meter::new(&settings.targets, step_meter(&scenario), scenario.num_replicas());
+        let mut meter = Meter::new(&settings.targets, step_meter(&scenario), scenario.num_engines());
         let is_steady = scenario.file.workload.is_steady();
         let mut is_cut = false;
         let mut events = 0_u32;
@@ -203,9 +203,9 @@ impl Runs<'_> {
 
 fn step_meter(scenario: &Scenario) -> StepMeter {
     let cost = scenario.pools[0].cost();
-    let tp = scenario.file.engine.tensor_parallel_size;
+    let parallelism = scenario.file.engine.parallelism();
     let bounds = match cost {
-        CostModel::Roofline(_) => Some(DatasheetBounds::new(&scenario.model, scenario.gpu, tp)),
+        CostModel::Roofline(_) => Some(DatasheetBounds::new(&scenario.model, scenario.gpu, &parallelism)),
         CostModel::Constant(_) => None,
     };
     let usable_blocks = scenario.engine.num_gpu_blocks.saturating_sub(1).max(1);
