@@ -33,15 +33,13 @@ impl CostModel {
         }
         match self {
             Self::Constant(cost) => StepTime { other_ns: cost.gpu_ns(num_tokens), ..StepTime::default() },
-            Self::Roofline(roofline) => roofline.step_time(shape, num_tokens),
-        }
-    }
-
-    /// Whether the step lies within what was measured; a constant cost is exact everywhere.
-    pub fn is_in_range(&self, shape: &StepShape) -> bool {
-        match self {
-            Self::Constant(_) => true,
-            Self::Roofline(roofline) => roofline.is_in_range(shape),
+            Self::Roofline(roofline) => {
+                let mut time = roofline.step_time(shape, num_tokens);
+                if !roofline.is_in_range(shape) {
+                    time.extrapolated_ns = time.gpu_ns();
+                }
+                time
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::cost::{BlockHashing, ConstantCost, CostModel, HashingLaw, Profile, Ro
 use crate::engine::EngineConfig;
 use crate::engine::config::KvLoadFailurePolicy;
 use crate::simulation::Role;
+use crate::simulation::router::RouterConfig;
 use crate::workload::ConfigError;
 
 /// The most replicas of a simulation.
@@ -99,10 +100,7 @@ impl Pool {
 pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Pool>), ScenarioError> {
     let own = Pool::new(None, 1, typed, file)?;
     let Some(cluster) = &file.cluster else { return Ok((own.clone(), vec![own])) };
-    cluster.router.validate().map_err(|ConfigError { field, found, expected }| {
-        let error = typed.wrong(&format!("cluster.router.{field}"), format!("`{field}` is {found}"));
-        error.hint(format!("give {expected}"))
-    })?;
+    check_router(typed, &cluster.router)?;
     let pools = match (&cluster.pools, cluster.replicas) {
         (Some(_), Some(_)) => {
             return Err(typed
@@ -166,7 +164,15 @@ fn pool(
     Ok(pool)
 }
 
-fn check_count(typed: &Typed, field: &str, count: u32) -> Result<u32, ScenarioError> {
+/// The settings of a router, wherever they come from.
+pub(super) fn check_router(typed: &Typed, router: &RouterConfig) -> Result<(), ScenarioError> {
+    router.validate().map_err(|ConfigError { field, found, expected }| {
+        let error = typed.wrong(&format!("cluster.router.{field}"), format!("`{field}` is {found}"));
+        error.hint(format!("give {expected}"))
+    })
+}
+
+pub(super) fn check_count(typed: &Typed, field: &str, count: u32) -> Result<u32, ScenarioError> {
     if (1..=MAX_REPLICAS).contains(&count) {
         return Ok(count);
     }
