@@ -169,7 +169,7 @@ fn every_page_can_be_read_everywhere() {
         dir.path(),
         &["curve", "scenario.yaml", "--out", "curve", "--simulate", "280blocks,400blocks", "-q"],
     );
-    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cmd/plan_small.in/plan.yaml");
+    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cmd/plan.in/plan.yaml");
     kvsim(dir.path(), &["plan", plan, "--out", "plan", "-q"]);
     kvsim(dir.path(), &["compare", "run", "other", "--html", "compare.html", "-q"]);
     kvsim(dir.path(), &["compare", "sweep:0", "sweep:5", "--html", "points.html", "-q"]);

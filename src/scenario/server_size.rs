@@ -108,6 +108,7 @@ impl ServerSize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::Dtype;
     use crate::engine::config::SpecMethod;
     use crate::scenario::SpeculativeSection;
 
@@ -155,20 +156,18 @@ mod tests {
                 max_model_len: Some(number("max_model_len") as u32),
                 max_num_batched_tokens: Some(number("max_num_batched_tokens") as u32),
                 max_num_seqs: Some(256),
+                // Weights that fit; the memory for blocks is that of the case.
+                quantization: Some(Dtype::Int4),
                 speculative_config: case["eagle"].as_bool().unwrap().then_some(eagle),
                 ..EngineSection::default()
             };
-            // Whose weights fit, whatever they take; the memory is that of the case.
             let gpu = Gpu::find("B300").unwrap();
             let engine = section.to_config(&model, gpu);
             let groups = case["group_layers"].as_array().unwrap().len();
             assert_eq!(engine.kv_cache_groups.len(), groups, "{line}");
-            let memory = size_kv_cache(&model, gpu, &section.memory_config(&engine));
-            let bytes_per_block = match memory {
-                Ok(memory) => memory.bytes_per_block,
-                Err(error) => panic!("{error}"),
-            };
-            let num_gpu_blocks = (number("available_bytes") / bytes_per_block) as u32;
+            let served = section.served(model.clone());
+            let memory = size_kv_cache(&served, gpu, &section.memory_config(&engine)).unwrap();
+            let num_gpu_blocks = (number("available_bytes") / memory.bytes_per_block) as u32;
             assert_eq!(u64::from(num_gpu_blocks), number("num_gpu_blocks"), "{line}");
             let section = EngineSection { num_gpu_blocks_override: Some(num_gpu_blocks), ..section };
             let size = ServerSize::new(&model, gpu, &section).unwrap();

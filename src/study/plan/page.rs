@@ -8,12 +8,14 @@ use super::recommend::{Alternative, Recommendation};
 use super::result::{Capacity, Outcome, PlanResult};
 use super::table::{EXTRAPOLATED, candidate_name, load_text, outcome_text, rate_unit};
 use crate::chart::{Table, number};
-use crate::page::{Headline, Page, Section, count, definitions, figure, percent, sortable, table};
+use crate::page::{Headline, Page, Section, count, definitions, figures, percent, sortable, table};
 use crate::study::sweep::{labels, value};
 
-/// `.command` breaks where it is too long for the screen.
+/// A command breaks where it is too long for the screen.
 const STYLE: &str = "pre.command{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid var(--grid);\
-                     border-radius:10px;background:var(--surface)}";
+                     border-radius:10px;background:var(--surface)}
+pre.command+p{margin-top:16px}
+section>.scroll+p.muted{margin-top:10px}";
 
 pub(super) fn page(result: &PlanResult) -> String {
     let recommended = result.recommendation.as_ref().and_then(|recommendation| {
@@ -26,9 +28,9 @@ pub(super) fn page(result: &PlanResult) -> String {
     }
     sections.push(Section::new("targets", "What users are promised", targets(result, recommended)));
     if recommended.is_some() {
-        let plots = [plot::cost_and_latency(result), plot::cost_over_load(result)];
-        let drawn = html! { @for plot in plots.iter().flatten() { div.wide.card { (figure(plot)) } } };
-        sections.push(Section::new("cost", "Cost, latency and load", drawn));
+        let plots: Vec<_> =
+            [plot::cost_and_latency(result), plot::cost_over_load(result)].into_iter().flatten().collect();
+        sections.push(Section::new("cost", "Cost, latency and load", figures(&plots)));
         sections.push(Section::new("routers", "Fleets that were simulated", fleets(result)));
     }
     sections.push(Section::new("candidates", "All candidates", candidates(result)));
@@ -88,6 +90,15 @@ fn headlines(result: &PlanResult, recommendation: &Recommendation, capacity: &Ca
     };
     let rate = result.rate.map_or(1.0, |(_, rate)| rate);
     let replicas = if fleet.replicas == 1 { "replica" } else { "replicas" };
+    let other = |name: &str, option: &Option<Alternative>| match option {
+        None => headline(name, "none".to_owned(), "", String::new()),
+        Some(it) => headline(
+            name,
+            format!("{:.2}", it.cost_per_hour),
+            "per hour",
+            format!("{} × {}; gives up: {}", it.replicas, candidate_name(result, it.candidate), gives_up(it)),
+        ),
+    };
     let gpus = if fleet.gpus == 1 { "GPU" } else { "GPUs" };
     vec![
         headline(
@@ -124,24 +135,30 @@ fn headlines(result: &PlanResult, recommendation: &Recommendation, capacity: &Ca
             "%",
             capacity.router().map_or_else(String::new, |it| format!("behind {}", result.router_name(it))),
         ),
+        other("Next cheaper", &recommendation.next_cheaper),
+        other("Next faster", &recommendation.next_faster),
     ]
+}
+
+fn gives_up(option: &Alternative) -> String {
+    option.gives_up.clone().unwrap_or_else(|| "money".to_owned())
 }
 
 fn decision(result: &PlanResult, recommendation: &Recommendation, capacity: &Capacity) -> Section {
     let counts = capacity.fleet.counts;
-    let mut options = Table::new(
-        2,
-        &["", "fleet", "replicas", "cost per hour", &format!("{} ms", result.latency_name()), "gives up"],
-    );
+    let latency = format!("{} ms", result.latency_name());
+    let mut options = Table::new(3, &["", "fleet", "gives up", "replicas", "cost per hour", &latency]);
     options.push([
         "recommended".to_owned(),
         candidate_name(result, recommendation.candidate),
+        "nothing".to_owned(),
         capacity.fleet.replicas.to_string(),
         format!("{:.2}", capacity.fleet.cost_per_hour),
         number(result.latency_ms(capacity)),
-        "nothing".to_owned(),
     ]);
-    let mut option = |title: &str, option: &Option<Alternative>| {
+    for (title, option) in
+        [("next cheaper", &recommendation.next_cheaper), ("next faster", &recommendation.next_faster)]
+    {
         let Some(it) = option else {
             let nothing = "there is none".to_owned();
             options.push([
@@ -152,21 +169,19 @@ fn decision(result: &PlanResult, recommendation: &Recommendation, capacity: &Cap
                 String::new(),
                 String::new(),
             ]);
-            return;
+            continue;
         };
         let up_to = if it.gives_up.is_some() { "up to " } else { "" };
         let simulated = if it.is_simulated { "" } else { " (not simulated as a fleet)" };
         options.push([
             title.to_owned(),
             candidate_name(result, it.candidate) + simulated,
+            gives_up(it),
             it.replicas.to_string(),
             format!("{:.2}", it.cost_per_hour),
             format!("{up_to}{}", number(it.latency_ms)),
-            it.gives_up.clone().unwrap_or_else(|| "money".to_owned()),
         ]);
-    };
-    option("next cheaper", &recommendation.next_cheaper);
-    option("next faster", &recommendation.next_faster);
+    }
     Section::new(
         "decision",
         "What else there is",
