@@ -101,6 +101,7 @@ fn the_recording_is_what_vllm_decided() {
         shortest_hit: KvCacheManager::new(&config).shortest_hit(),
         kv_events: false,
         tenants: Vec::new(),
+        not_shared_because: None,
         fleet: None,
     };
     let dir = tempfile::tempdir().unwrap();

@@ -60,6 +60,17 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             assert!(summary["speculative_decoding"]["accepted_tokens"].as_u64().unwrap() > 0);
         }
         "kv_offload_tiers" => assert!(summary["external_cache"]["hits_tokens"].as_u64().unwrap() > 0),
+        "shared_store" => {
+            let store = &summary["external_cache"]["tiers"][0];
+            assert_eq!(store["stores"], 1);
+            let tokens = |name: &str| store[name].as_u64().unwrap();
+            // Three of four prompts come to another replica than the one that stored their beginning.
+            assert!(2 * tokens("hit_tokens_of_others") > tokens("hit_tokens"));
+            let by_others = store["replicas"].as_array().unwrap().iter();
+            let given: u64 = by_others.map(|of| of["hit_tokens_by_others"].as_u64().unwrap()).sum();
+            assert_eq!(given, tokens("hit_tokens_of_others"));
+            assert!(store["read"]["busy"].as_f64().unwrap() > 0.0);
+        }
         "kv_events" => {
             let lines = fs::read_to_string(out.join("kv_events.jsonl")).unwrap().lines().count() as u64;
             assert!(lines > 0 && summary["kv_events"] == lines);
@@ -122,6 +133,16 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             let finished = summary["requests"]["finished"].as_u64().unwrap();
             assert_eq!(reads["blocks"], 375 * finished);
             assert_eq!(summary["fleet"]["replicas"][0]["finished_requests"], 0);
+        }
+        "disaggregated_failures" => {
+            let fleet = &summary["fleet"];
+            assert!(fleet["kv_reads"]["failed_reads"].as_u64().unwrap() > 0);
+            assert_eq!(
+                (&fleet["lifecycle"]["failures"], &summary["requests"]["failed"]),
+                (&2.into(), &0.into())
+            );
+            // Two that prefill and one that decodes at first; those that decode become more.
+            assert_eq!(fleet["lifecycle"]["most_ready_replicas"], 5);
         }
         "autoscaling" => {
             let lifecycle = &summary["fleet"]["lifecycle"];
@@ -206,6 +227,37 @@ fn tiers_hold_the_blocks_of_every_group_and_rank() {
     let hits =
         external_hits(&[tp, "engine.decode_context_parallel_size=2", "engine.num_gpu_blocks_override=300"]);
     assert!(hits > 0 && hits % 32 == 0, "{hits}");
+}
+
+#[test]
+fn a_store_is_shared_by_those_whose_hashes_agree() {
+    let external = |overrides: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let more: Vec<&str> = overrides.iter().flat_map(|text| ["--set", text]).collect();
+        run(Path::new("scenarios/shared_store.yaml"), &out, &more);
+        summary(&out)["external_cache"].clone()
+    };
+    let of_others = |external: &serde_json::Value| external["tiers"][0]["hit_tokens_of_others"].as_u64();
+    let xxhash = "engine.prefix_caching_hash_algo=xxhash";
+    let drawn = external(&[xxhash]);
+    assert_eq!(of_others(&drawn), Some(0));
+    let reason = drawn["not_shared_because"].as_str().unwrap();
+    assert!(reason.starts_with("with xxhash each process draws a seed of its own"), "{reason}");
+    let seeded = external(&[xxhash, "engine.python_hash_seed='0'"]);
+    assert!(of_others(&seeded) > Some(0) && seeded["not_shared_because"].is_null());
+    // Two machines, whose halves of the replicas share the memory of each.
+    let node = "engine.kv_transfer_config.tiers.0.shared=node";
+    let nodes = external(&[node, "cluster.replicas_per_node=2"]);
+    let stores: Vec<_> =
+        nodes["tiers"][0]["replicas"].as_array().unwrap().iter().map(|of| of["store"].clone()).collect();
+    assert_eq!(stores, [0, 0, 1, 1]);
+    // Kinds of replicas that hash differently.
+    let kinds = external(&["cluster={pools: [{name: a, replicas: 2}, {name: b, replicas: 2, engine: \
+         {prefix_caching_hash_algo: sha256_cbor}}], router: {policy: round_robin}}"]);
+    let reason = kinds["not_shared_because"].as_str().unwrap();
+    assert!(reason.starts_with("pools `a` and `b`: they hash with different algorithms"), "{reason}");
+    assert!(of_others(&kinds) > Some(0), "those of one kind share");
 }
 
 #[test]

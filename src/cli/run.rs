@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
     let trace = trace_path.as_deref().map(TraceInfo::of).transpose()?;
     let mut report = RunReport::create(&target, scenario.run_info(&simulation, trace))?;
     if let Some(options) = &trace_events {
-        let tiers: Vec<_> = simulation.ending().tiers.iter().map(|&(kind, _)| kind).collect();
+        let tiers: Vec<_> = simulation.ending().tiers.iter().map(|tier| tier.kind).collect();
         report.trace_events(options, &tiers)?;
     }
     if let Some(options) = explore {

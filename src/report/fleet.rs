@@ -42,8 +42,8 @@ pub(super) const COLUMNS: [Column<&str>; 23] = [
 pub struct FleetInfo {
     /// The router's policy.
     pub router: String,
-    /// Those that are there from the start, if replicas come and go.
-    pub num_first_replicas: Option<u32>,
+    /// Whether each replica is there from the start, if replicas come and go.
+    pub is_there: Option<Vec<bool>>,
     pub replicas: Vec<ReplicaInfo>,
 }
 

@@ -46,9 +46,10 @@ pub(super) struct LifecycleTally {
 }
 
 impl LifecycleTally {
-    pub fn new(num_replicas: usize, num_first: u32) -> Self {
-        let state = |at| if at < num_first as usize { ReplicaState::Ready } else { ReplicaState::Off };
-        Self { first: (0..num_replicas).map(state).collect(), ..Self::default() }
+    /// `is_there` of each replica, at the start.
+    pub fn new(is_there: &[bool]) -> Self {
+        let state = |&is_there: &bool| if is_there { ReplicaState::Ready } else { ReplicaState::Off };
+        Self { first: is_there.iter().map(state).collect(), ..Self::default() }
     }
 
     pub fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn seconds_are_paid_from_the_start_of_a_replica_to_its_end() {
         let second = |s: u64| SimTime::from_ms(s * 1_000);
-        let mut tally = LifecycleTally::new(3, 2);
+        let mut tally = LifecycleTally::new(&[true, true, false]);
         // The third starts at 10, is ready at 20 and drains from 50 to 60; the first fails at 30, with
         // four requests. The run ends at 80, the second fails after it.
         tally.on_replica_state(2, second(10), ReplicaState::Starting(second(20)));

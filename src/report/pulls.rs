@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::percentiles::LatencyMs;
-use crate::simulation::PullRecord;
+use crate::simulation::{PullFailures, PullRecord};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PullSummary {
@@ -14,6 +14,12 @@ pub struct PullSummary {
     pub latency: LatencyMs,
     /// Of that, while links were busy with other reads.
     pub queue: LatencyMs,
+    /// Their source had gone, or went while they were under way.
+    pub failed_reads: u64,
+    /// Prompts whose blocks were given up before they had been read.
+    pub expired_leases: u64,
+    /// Reads of such blocks, which vLLM makes nevertheless.
+    pub reads_after_expiry: u64,
 }
 
 #[derive(Debug, Default)]
@@ -33,12 +39,15 @@ impl PullTally {
     }
 
     /// `None` without reads.
-    pub fn summary(&mut self) -> Option<PullSummary> {
+    pub fn summary(&mut self, failures: PullFailures) -> Option<PullSummary> {
         (!self.latency_ns.is_empty()).then(|| PullSummary {
             blocks: self.blocks,
             bytes: self.bytes,
             latency: LatencyMs::of_ns(&mut self.latency_ns),
             queue: LatencyMs::of_ns(&mut self.queue_ns),
+            failed_reads: failures.failed_reads,
+            expired_leases: failures.expired_leases,
+            reads_after_expiry: failures.reads_after_expiry,
         })
     }
 }

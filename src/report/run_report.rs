@@ -47,6 +47,8 @@ pub struct RunInfo {
     /// KV events are on and are written.
     pub kv_events: bool,
     pub tenants: Vec<String>,
+    /// Why nothing of what replicas store in common tiers is hit by others, if that is so.
+    pub not_shared_because: Option<String>,
     /// With several replicas.
     pub fleet: Option<FleetInfo>,
 }

@@ -6,7 +6,7 @@ use super::fleet::FleetSummary;
 use super::log_histogram::DurationS;
 use super::percentiles::LatencyMs;
 use super::tenants::Fairness;
-use crate::engine::connector::{TierKind, TierStats};
+use super::tiers::ExternalCache;
 use crate::workload::WorkloadNotes;
 
 /// A whole run. Every number has its unit in its name; a rate stands beside what it is made of.
@@ -138,22 +138,6 @@ pub struct PrefixCache {
     /// By place in the prompt, in tokens from 0: each token counts where it stands, each prompt where it
     /// has tokens.
     pub by_depth: Vec<NamedHitRate>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ExternalCache {
-    /// Lookups of what the GPU's cache did not have (`vllm:external_prefix_cache_queries`).
-    #[serde(flatten)]
-    pub total: HitRate,
-    pub preempted: HitRate,
-    pub tiers: Vec<TierSummary>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TierSummary {
-    pub kind: TierKind,
-    #[serde(flatten)]
-    pub stats: TierStats,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -50,6 +50,7 @@ pub(super) fn info(config: &EngineConfig) -> RunInfo {
         shortest_hit: KvCacheManager::new(config).shortest_hit(),
         kv_events: false,
         tenants: Vec::new(),
+        not_shared_because: None,
         fleet: None,
     }
 }
@@ -406,7 +407,7 @@ fn a_fleet_is_reported_as_a_whole_and_by_replica() {
         block_size_tokens: 16,
     };
     let replicas = vec![replica.clone(), ReplicaInfo { pool: None, ..replica }];
-    let fleet = Some(FleetInfo { router: "round_robin".into(), num_first_replicas: None, replicas });
+    let fleet = Some(FleetInfo { router: "round_robin".into(), is_there: None, replicas });
     let mut report = RunReport::create(&target, RunInfo { fleet, ..info(&config()) }).unwrap();
     simulation_of(2, config(), SHARING).run(&mut report).unwrap();
     let summary = report.finish(RunEnding::default()).unwrap();

@@ -9,6 +9,8 @@ use super::ScenarioError;
 use super::cluster_section::ClusterSection;
 use super::file::ScenarioFile;
 use super::pool::{Pool, check_count, check_router, pools};
+use super::replica::ReplicaPlace;
+use super::shared_tiers::SharedTiers;
 use super::template::Template;
 use super::trace_progress::{CountingReader, TraceWithProgress};
 use super::tree::Node;
@@ -188,14 +190,20 @@ impl Scenario {
         let router = self.router();
         let events = router.reads_events().then(|| self.event_source(&router));
         let mut replicas = Vec::with_capacity(self.num_replicas() as usize);
-        for pool in &self.pools {
-            for _ in 0..pool.num_replicas {
+        let mut tiers = SharedTiers::new(self);
+        for (at, pool) in self.pools.iter().enumerate() {
+            for nth in 0..pool.num_replicas {
                 let index = replicas.len();
-                let shared_hasher = events
-                    .as_ref()
-                    .filter(|events| events.mismatches[index].is_none())
-                    .map(|events| &events.hasher);
-                let replica = pool.replica(cost(pool), seed, index as u64, shared_hasher, links.as_ref());
+                let of_router = events.as_ref().filter(|events| events.mismatches[index].is_none());
+                let of_tiers = tiers.hasher(pool).cloned();
+                let place = ReplicaPlace {
+                    index: index as u64,
+                    hasher: of_router.map(|events| &events.hasher).or(of_tiers.as_ref()),
+                    links: links.as_ref(),
+                    node: (at, nth / pool.replicas_per_node.unwrap_or(u32::MAX)),
+                    tiers: &mut tiers,
+                };
+                let replica = pool.replica(cost(pool), seed, place);
                 replicas.push(replica.map_err(|error| {
                     self.typed.wrong_as(&format!("engine.{}", error.field), &error.to_string())
                 })?);
@@ -214,12 +222,13 @@ impl Scenario {
         let simulation = Simulation::new(workload, replicas, policy, actions)
             .with_router_latency(SimTime::from_secs_f64(router.latency_ms / 1e3))
             .with_metrics_interval(SimTime::from_secs_f64(router.metrics_interval_ms / 1e3));
-        Ok(match (self.lifecycle(), links) {
-            (Some(lifecycle), _) => simulation.with_lifecycle(lifecycle),
-            (None, Some(links)) => {
-                simulation.with_disaggregation(self.disaggregation(links, events_of_decode))
-            }
-            (None, None) => simulation,
+        let simulation = match self.lifecycle() {
+            Some(lifecycle) => simulation.with_lifecycle(lifecycle),
+            None => simulation,
+        };
+        Ok(match links {
+            Some(links) => simulation.with_disaggregation(self.disaggregation(links, events_of_decode)),
+            None => simulation,
         })
     }
 
@@ -248,7 +257,9 @@ impl Scenario {
         check_router(&self.typed, router)?;
         let mut fleet = self.clone();
         fleet.pools.truncate(1);
-        fleet.pools.iter_mut().for_each(|pool| pool.num_replicas = num_replicas);
+        for pool in &mut fleet.pools {
+            (pool.num_replicas, pool.num_first, pool.autoscaler) = (num_replicas, num_replicas, None);
+        }
         fleet.file.cluster = Some(ClusterSection {
             replicas: Some(num_replicas),
             router: router.clone(),

@@ -70,11 +70,6 @@ pub(super) fn check_roles(
                 .hint("give at least one of each role"));
         }
     }
-    if cluster.has_lifecycle() {
-        return Err(typed
-            .wrong("cluster", "events of replicas beside pools with roles: that is not simulated")
-            .hint("leave `events` and `autoscaler` out, or the roles"));
-    }
     if let Some(router) = &cluster.decode_router {
         router.validate().map_err(|ConfigError { field, found, expected }| {
             let error =
@@ -97,6 +92,7 @@ pub(super) fn check_roles(
         ("gb_per_s", link.gb_per_s, 1e-6..=1e6),
         ("latency_us", link.latency_us, 0.0..=1e9),
         ("set_up_us", link.set_up_us, 0.0..=1e9),
+        ("kv_lease_duration_s", link.kv_lease_duration_s, 1e-3..=1e6),
     ] {
         if !range.contains(&value) {
             return Err(typed
@@ -110,12 +106,13 @@ pub(super) fn check_roles(
 impl Scenario {
     /// The links between the replicas, if they have roles.
     pub(super) fn pull_links(&self) -> Option<Rc<RefCell<PullLinks>>> {
-        let KvLinkSection { gb_per_s, latency_us, set_up_us } =
+        let KvLinkSection { gb_per_s, latency_us, set_up_us, kv_lease_duration_s, .. } =
             self.file.cluster.as_ref().and_then(|cluster| cluster.kv_link)?;
         let link = PullLink {
             bytes_per_s: gb_per_s * 1e9,
             latency: SimTime::from_secs_f64(latency_us / 1e6),
             set_up: SimTime::from_secs_f64(set_up_us / 1e6),
+            lease: SimTime::from_secs_f64(kv_lease_duration_s),
         };
         Some(Rc::new(RefCell::new(PullLinks::new(link, self.num_replicas() as usize))))
     }

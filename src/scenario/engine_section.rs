@@ -6,7 +6,7 @@ use super::kv_cache_groups::groups_of;
 use crate::catalog::{Dtype, Gpu, MemoryConfig, Model};
 use crate::cost::{Drafts, Parallelism};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
-use crate::engine::connector::{EvictionOrder, TierKind};
+use crate::engine::connector::{EvictionOrder, SharedBy, TierKind};
 use crate::engine::hash::PrefixCachingHashAlgo;
 use crate::engine::kv_cache::KvCacheSpec;
 use crate::engine::{EngineConfig, SchedulingPolicy};
@@ -132,7 +132,7 @@ pub struct TransferSection {
     pub tiers: Vec<TierSection>,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierSection {
     pub kind: TierKind,
@@ -145,6 +145,17 @@ pub struct TierSection {
     pub write_gb_per_s: f64,
     #[serde(default)]
     pub latency_us: f64,
+    /// Replicas have it in common; left out, each has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<SharedBy>,
+    /// Of a shared tier: what all replicas and ranks together can have of it, in 10^9 bytes per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_read_gb_per_s: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_write_gb_per_s: Option<f64>,
+    /// What comes into the first tier is copied here at once, not when the tier before evicts it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub write_through: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

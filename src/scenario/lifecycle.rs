@@ -2,8 +2,9 @@
 
 use super::build::Typed;
 use super::cluster_section::{ClusterEventSection, ClusterSection};
+use super::pool::Pool;
 use super::{Scenario, ScenarioError};
-use crate::simulation::{Action, ActionKind, Autoscaler, LifecycleConfig};
+use crate::simulation::{Action, ActionKind, Autoscaler, AutoscalerConfig, LifecycleConfig, PoolScaler};
 use crate::units::SimTime;
 use crate::workload::ConfigError;
 
@@ -20,23 +21,41 @@ pub(super) fn check_lifecycle(
     for (index, event) in cluster.events.iter().enumerate() {
         check_event(typed, &format!("cluster.events[{index}]"), event, num_replicas)?;
     }
-    let Some(autoscaler) = &cluster.autoscaler else { return Ok(()) };
-    let path = "cluster.autoscaler";
-    if cluster.pools.is_some() {
+    if cluster.autoscaler.is_some() && cluster.pools.is_some() {
         return Err(typed
-            .wrong(path, "an autoscaler beside `pools`")
-            .hint("give `replicas` instead of pools: it scales replicas of one kind"));
+            .wrong("cluster.autoscaler", "an autoscaler beside `pools`")
+            .hint("give each pool that is to be scaled an `autoscaler` of its own"));
     }
+    if let Some(autoscaler) = &cluster.autoscaler {
+        check_autoscaler(typed, "cluster", autoscaler, cluster.replicas)?;
+    }
+    for (at, pool) in cluster.pools.iter().flatten().enumerate() {
+        if let Some(autoscaler) = &pool.autoscaler {
+            check_autoscaler(typed, &format!("cluster.pools[{at}]"), autoscaler, pool.replicas)?;
+        }
+    }
+    Ok(())
+}
+
+/// Of the cluster or a pool at a path, with so many replicas at first.
+fn check_autoscaler(
+    typed: &Typed,
+    path: &str,
+    autoscaler: &AutoscalerConfig,
+    replicas: Option<u32>,
+) -> Result<(), ScenarioError> {
     autoscaler.validate().map_err(|ConfigError { field, found, expected }| {
         typed
-            .wrong(&format!("{path}.{field}"), format!("`{field}` is {found}"))
+            .wrong(&format!("{path}.autoscaler.{field}"), format!("`{field}` is {found}"))
             .hint(format!("give {expected}"))
     })?;
     let (min, max) = (autoscaler.min_replicas, autoscaler.max_replicas);
-    let at_first = cluster.replicas.unwrap_or(min);
+    let at_first = replicas.unwrap_or(min);
     if !(min..=max).contains(&at_first) {
         let message = format!("`replicas` is {at_first}, and the autoscaler has {min} to {max}");
-        return Err(typed.wrong("cluster.replicas", message).hint("give as many as there are at first"));
+        return Err(typed
+            .wrong(&format!("{path}.replicas"), message)
+            .hint("give as many as there are at first"));
     }
     Ok(())
 }
@@ -96,20 +115,23 @@ impl Scenario {
     /// `None` when all replicas are there all the time.
     pub(super) fn lifecycle(&self) -> Option<LifecycleConfig> {
         let cluster = self.file.cluster.as_ref().filter(|cluster| cluster.has_lifecycle())?;
-        let num_first = self.num_first_replicas() as usize;
-        Some(LifecycleConfig {
-            first_off: Some(num_first),
-            on_failure: cluster.on_failure,
-            autoscaler: cluster.autoscaler.clone().map(|config| Autoscaler::new(config, num_first)),
-        })
+        let mut autoscalers = Vec::new();
+        let mut first = 0;
+        for pool in &self.pools {
+            let replicas = first..first + pool.num_replicas as usize;
+            first = replicas.end;
+            autoscalers.extend(pool.autoscaler.clone().map(|config| {
+                let autoscaler = Autoscaler::new(config, pool.num_first as usize);
+                PoolScaler { autoscaler, replicas }
+            }));
+        }
+        Some(LifecycleConfig { is_there: self.is_there(), on_failure: cluster.on_failure, autoscalers })
     }
 
-    /// Replicas that are there from the start.
-    pub(super) fn num_first_replicas(&self) -> u32 {
-        let cluster = self.file.cluster.as_ref();
-        match cluster.and_then(|cluster| cluster.autoscaler.as_ref().map(|scaler| (cluster, scaler))) {
-            Some((cluster, autoscaler)) => cluster.replicas.unwrap_or(autoscaler.min_replicas),
-            None => self.num_replicas(),
-        }
+    /// Whether each replica is there from the start.
+    pub(super) fn is_there(&self) -> Vec<bool> {
+        let of_pool =
+            |pool: &Pool| (0..pool.num_replicas).map(|nth| nth < pool.num_first).collect::<Vec<_>>();
+        self.pools.iter().flat_map(of_pool).collect()
     }
 }

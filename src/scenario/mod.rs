@@ -19,6 +19,7 @@ mod pool;
 mod replica;
 mod run_info;
 mod server_size;
+mod shared_tiers;
 mod template;
 mod trace_progress;
 mod tree;

@@ -27,6 +27,7 @@ impl Scenario {
             shortest_hit: shortest_hit.unwrap_or_default(),
             kv_events: self.engine.enable_kv_cache_events,
             tenants: simulation.tenants().to_vec(),
+            not_shared_because: self.not_shared_because(),
             fleet: self.fleet_info(),
         }
     }
@@ -51,7 +52,7 @@ impl Scenario {
         let has_lifecycle = self.file.cluster.as_ref().is_some_and(|cluster| cluster.has_lifecycle());
         (replicas.len() > 1 || has_lifecycle).then(|| FleetInfo {
             router: router.name().to_owned(),
-            num_first_replicas: has_lifecycle.then(|| self.num_first_replicas()),
+            is_there: has_lifecycle.then(|| self.is_there()),
             replicas,
         })
     }

@@ -9,10 +9,11 @@ use super::disaggregation::{Disaggregation, Part};
 use super::event_queue::{Event, EventQueue};
 use super::lifecycle::{Lifecycle, ReplicaState};
 use super::observer::Observer;
+use super::pull::PullFailures;
 use super::replica::{Answers, EndedRequest, Replica};
 use super::router::{Metrics, PrefixIndexStats, Router};
 use super::serving::Serving;
-use crate::engine::connector::{TierKind, TierStats};
+use super::tier_ending::{TierEnding, tier_endings};
 use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::RequestError;
 use crate::units::SimTime;
@@ -98,13 +99,14 @@ pub struct Simulation {
 /// What a simulation knows at its end besides what it told its observer.
 #[derive(Clone, Debug, Default)]
 pub struct RunEnding {
-    /// What the tiers behind the GPUs' caches have done, if there are any: those of one place in the
-    /// order of tiers are added up over the replicas.
-    pub tiers: Vec<(TierKind, TierStats)>,
+    /// What the tiers behind the GPUs' caches have done, if there are any.
+    pub tiers: Vec<TierEnding>,
     /// What the workload says of where its requests come from.
     pub workload: WorkloadNotes,
     /// Of a router that knows prefixes.
     pub prefix_index: Option<PrefixIndexStats>,
+    /// What went wrong with reads of KV blocks between replicas, if there are any.
+    pub pull_failures: Option<PullFailures>,
 }
 
 impl Simulation {
@@ -172,17 +174,14 @@ impl Simulation {
 
     /// What is known at the end, or so far.
     pub fn ending(&self) -> RunEnding {
-        let mut tiers: Vec<(TierKind, TierStats)> = Vec::new();
-        for replica in self.replicas() {
-            for (place, (kind, stats)) in replica.tier_stats().into_iter().enumerate() {
-                match tiers.get_mut(place) {
-                    Some((_, so_far)) => so_far.add(&stats),
-                    None => tiers.push((kind, stats)),
-                }
-            }
-        }
+        let tiers = tier_endings(self.replicas());
         let prefix_index = self.router.index_stats();
-        RunEnding { tiers, workload: self.workload.notes(), prefix_index }
+        RunEnding {
+            tiers,
+            workload: self.workload.notes(),
+            prefix_index,
+            pull_failures: self.pull_failures(),
+        }
     }
 
     /// Lets [`Observer::on_engine_call`] have the journal, and makes the engine list in full what it
@@ -238,7 +237,7 @@ impl Simulation {
 
     fn step_before(&mut self, end: SimTime, observer: &mut dyn Observer) -> Result<bool, SimulationError> {
         let Some((at, event)) = self.next_event()? else {
-            let num_waiting = self.lifecycle.at_router.len();
+            let num_waiting = self.lifecycle.at_router.len() + self.num_waiting_for_decode();
             if num_waiting > 0 {
                 return Err(SimulationError::NobodyReady { at: self.now, num_waiting });
             }
@@ -270,6 +269,7 @@ impl Simulation {
                 let at_replica = replica as usize;
                 if self.replicas[at_replica].replica.abort(at, slot, index, observer) {
                     self.left(at_replica, index);
+                    self.lifecycle.ended(index);
                     self.end_prefill(index);
                     self.workload.aborted(index, at);
                     self.wake(at_replica);
@@ -279,13 +279,14 @@ impl Simulation {
             Event::GiveUp { index } => self.give_up(index, observer),
             Event::Action(index) => self.act(index, observer)?,
             Event::Ready { replica } => self.ready(replica as usize, observer)?,
+            Event::Land { replica } => self.replicas[replica as usize].land(at, &mut self.events, observer),
             Event::Wake { replica } => self.wake(replica as usize),
-            Event::Scale => self.scale(observer)?,
+            Event::Scale { scaler } => self.scale(scaler as usize, observer)?,
             Event::Iterate { replica } => {
                 self.replicas[replica as usize].iterate(at, &mut self.events, observer);
-                self.wake_for_reads();
             }
         }
+        self.wake_for_reads();
         Ok(true)
     }
 
@@ -297,7 +298,10 @@ impl Simulation {
             self.left(at, index);
             match self.end_prefill(index) {
                 Some(arrival) => self.begin_decode(at, arrival, first_scheduled, observer)?,
-                None => self.workload.finished(index, self.now),
+                None => {
+                    self.lifecycle.ended(index);
+                    self.workload.finished(index, self.now);
+                }
             }
         }
         self.answers = answers;
@@ -320,10 +324,9 @@ impl Simulation {
     }
 
     /// A request is no longer at a replica.
-    fn left(&mut self, at: usize, index: u64) {
+    pub(super) fn left(&mut self, at: usize, index: u64) {
         self.metrics.left(at);
         self.router_of(at).ended(index, at);
-        self.lifecycle.ended(index);
     }
 
     /// Wakes a replica if it waits.
@@ -379,9 +382,11 @@ impl Simulation {
     ) -> Result<(), SimulationError> {
         if matches!(self.lifecycle.states[at], ReplicaState::Off | ReplicaState::Starting(_)) {
             // It went while the request was on its way.
-            self.metrics.left(at);
-            self.router.ended(arrival.request.index, at);
-            return self.send(arrival, observer);
+            self.left(at, arrival.request.index);
+            return match part {
+                Part::Decode { first_scheduled } => self.send_to_decode(arrival, first_scheduled, observer),
+                Part::Whole | Part::Prefill => self.send(arrival, observer),
+            };
         }
         let hashed_at = self.replicas[at].replica.receive(self.now, arrival, part);
         if hashed_at > self.now {

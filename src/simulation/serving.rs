@@ -4,6 +4,7 @@ use super::event_queue::{Event, EventQueue};
 use super::observer::Observer;
 use super::replica::{LostRequests, Next, Replica};
 use super::router::Gauges;
+use super::transfers::Transfers;
 use crate::units::SimTime;
 
 pub(super) struct Serving {
@@ -56,7 +57,20 @@ impl Serving {
         self.replica.shut_down(now, reports, observer)
     }
 
+    /// See [`Replica::land`].
+    pub fn land(&mut self, now: SimTime, events: &mut EventQueue, observer: &mut dyn Observer) {
+        self.replica.land(now, observer);
+        self.expect_landings(events);
+    }
+
+    fn expect_landings(&mut self, events: &mut EventQueue) {
+        let replica = self.replica.index();
+        let landings = self.replica.transfers_mut().into_iter().flat_map(Transfers::take_landings);
+        landings.for_each(|at| events.push(at, Event::Land { replica }));
+    }
+
     pub fn plan(&mut self, next: Next, events: &mut EventQueue) {
+        self.expect_landings(events);
         self.is_stuck = next == Next::Stuck;
         match next {
             Next::Iterate(at) => self.iterate_at(at, events),

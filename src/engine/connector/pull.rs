@@ -70,6 +70,13 @@ impl PullConnector {
         self.0.borrow_mut().parts.insert(request, Part::Decode);
     }
 
+    /// The server has gone, with its requests.
+    pub fn restart(&self) {
+        let state = &mut *self.0.borrow_mut();
+        state.parts.clear();
+        state.reads.clear();
+    }
+
     /// Takes the reads that have been planned.
     pub fn take_reads(&self) -> Vec<PullRead> {
         std::mem::take(&mut self.0.borrow_mut().reads)
