@@ -262,6 +262,7 @@ impl Scenario {
         }
         fleet.file.cluster = Some(ClusterSection {
             replicas: Some(num_replicas),
+            replicas_per_node: self.file.cluster.as_ref().and_then(|cluster| cluster.replicas_per_node),
             router: router.clone(),
             ..ClusterSection::default()
         });
