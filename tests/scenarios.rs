@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kvsim::report::RunFigures;
+use kvsim::scenario::{Scenario, Source};
 use kvsim::study::plan::{Overrides, Planner};
 
 fn run(scenario: &Path, out: &Path, more: &[&str]) {
@@ -327,4 +329,31 @@ fn a_router_that_knows_the_caches_finds_more_in_them() {
     // the others.
     assert!(round_robin < 0.7 && kv_aware > 0.9 && kv_aware <= 936.0 / 960.0 * 4_000.0 / 4_200.0);
     assert!(hit_rate("prefix_aware") > 0.9);
+}
+
+/// Sweeps follow their runs without writing reports.
+#[test]
+fn figures_without_a_report_are_those_of_the_report() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let out = tempfile::tempdir().unwrap();
+    for name in ["kv_events", "speculative_decoding", "reset_under_load", "failures", "disaggregated"] {
+        let path = root.join(name).with_extension("yaml");
+        let report = out.path().join(name);
+        run(&path, &report, &[]);
+        let text = fs::read_to_string(&path).unwrap();
+        let scenario = Scenario::load(Source {
+            path,
+            text,
+            overrides: Vec::new(),
+            seed: None,
+            trace: None,
+            skip_bad_rows: false,
+        })
+        .unwrap();
+        let mut simulation = scenario.build().unwrap();
+        let mut figures = RunFigures::new(scenario.run_info(&simulation, None));
+        simulation.run(&mut figures).unwrap();
+        let figures = figures.finish(simulation.ending());
+        assert_eq!(serde_json::to_value(figures).unwrap(), summary(&report), "{name}");
+    }
 }

@@ -99,9 +99,11 @@ pub struct Replica {
     puller: Option<Puller>,
     drafts: Option<DraftAcceptance>,
     max_batches: usize,
-    queue: VecDeque<Batch>,
+    /// Boxed: a batch is some hundred bytes, and moves from one to the other and back.
+    queue: VecDeque<Box<Batch>>,
     /// Processed batches, kept for their buffers.
-    spare: Vec<Batch>,
+    #[expect(clippy::vec_box, reason = "the boxes go back to the queue")]
+    spare: Vec<Box<Batch>>,
     pipeline: Pipeline,
     hashing: BlockHashing,
     /// Requests whose prompts the input thread hashes, in the order in which they came, with the time
@@ -489,7 +491,7 @@ impl Replica {
             && self.queue.iter().any(|batch| batch.output.total_num_scheduled_tokens > 0)
     }
 
-    fn plan(&mut self, now: SimTime, observer: &mut dyn Observer) -> Batch {
+    fn plan(&mut self, now: SimTime, observer: &mut dyn Observer) -> Box<Batch> {
         let mut batch = self.spare.pop().unwrap_or_default();
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         self.scheduler.schedule(&mut batch.output);
@@ -683,7 +685,10 @@ fn tell(
     call: EngineCall<'_>,
     observer: &mut dyn Observer,
 ) {
-    journal.clear();
-    journal.extend(scheduler.kv_cache_manager_mut().block_pool_mut().drain_journal());
+    let pool = scheduler.kv_cache_manager_mut().block_pool_mut();
+    if pool.is_followed() {
+        journal.clear();
+        journal.extend(pool.drain_journal());
+    }
     observer.on_engine_call(replica, at, call, journal, scheduler);
 }
