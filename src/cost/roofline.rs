@@ -122,6 +122,9 @@ impl Roofline {
             time.drafts_ns = host.kernels_ns(Kernels::Others, drafter.time_us(shape), num_tokens);
             time.head_ns += time.drafts_ns;
         }
+        if !self.is_in_range(shape) {
+            time.extrapolated_ns = time.gpu_ns();
+        }
         time
     }
 
@@ -130,7 +133,7 @@ impl Roofline {
         self.host.host_ns(num_requests)
     }
 
-    pub(super) fn is_in_range(&self, shape: &StepShape) -> bool {
+    fn is_in_range(&self, shape: &StepShape) -> bool {
         let longest_prefill = shape
             .prefill_chunks
             .iter()
@@ -321,11 +324,13 @@ mod tests {
 
     #[test]
     fn the_range_is_what_was_measured() {
-        let cost = cost("Llama-3.1-8B", "RTX-PRO-6000", 1);
-        assert!(cost.is_in_range(&prefill(2048, 4096)));
-        assert!(!cost.is_in_range(&prefill(4096, 0)));
-        assert!(!cost.is_in_range(&prefill(16, 100_000)));
-        assert!(!cost.is_in_range(&decode(1, 100_000)));
+        let mut cost = cost("Llama-3.1-8B", "RTX-PRO-6000", 1);
+        let within = cost.step_time(&prefill(2048, 4096));
+        assert_eq!(within.extrapolated_ns, 0);
+        for shape in [prefill(4096, 0), prefill(16, 100_000), decode(1, 100_000)] {
+            let beyond = cost.step_time(&shape);
+            assert_eq!(beyond.extrapolated_ns, beyond.gpu_ns());
+        }
     }
 
     #[test]

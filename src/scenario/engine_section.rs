@@ -223,6 +223,11 @@ impl EngineSection {
         })
     }
 
+    /// Drafts come from a layer with KV cache of its own.
+    pub(super) fn has_draft_head(&self) -> bool {
+        matches!(self.drafts(), Some(Drafts::Head { .. }))
+    }
+
     /// What decides how much memory is left for KV cache; `engine` is what was made of this.
     pub(super) fn memory_config(&self, engine: &EngineConfig) -> MemoryConfig {
         MemoryConfig {
@@ -234,6 +239,7 @@ impl EngineSection {
             max_num_batched_tokens: engine.max_num_batched_tokens,
             max_num_seqs: engine.max_num_seqs,
             estimate_cudagraphs: !self.enforce_eager,
+            has_draft_head: self.has_draft_head(),
         }
     }
 
@@ -286,7 +292,12 @@ impl EngineSection {
 
     fn groups(&self, model: &Model) -> Vec<KvCacheSpec> {
         let size = |block_size: Option<u32>| block_size.unwrap_or(self.block_size);
-        let Some(groups) = &self.kv_cache_groups else { return groups_of(model, self.block_size) };
+        let Some(groups) = &self.kv_cache_groups else {
+            return match self.has_draft_head() {
+                true => groups_of(&model.with_draft_layer(), self.block_size),
+                false => groups_of(model, self.block_size),
+            };
+        };
         groups
             .iter()
             .map(|group| match *group {

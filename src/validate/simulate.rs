@@ -204,6 +204,7 @@ fn memory_config(settings: &Settings, scenario: &Scenario) -> MemoryConfig {
         // A version that nobody names is today's; one that is named and has no number is an old one.
         estimate_cudagraphs: settings.engine_version.is_empty()
             || settings.version().is_some_and(|version| version >= ESTIMATES_CUDAGRAPHS),
+        has_draft_head: false,
     }
 }
 
