@@ -5,7 +5,7 @@ use std::path::Path;
 use csv::StringRecord;
 
 use super::CalibrateError;
-use super::operations::{CollectiveShape, Heads, MoeTiming, moe_loads};
+use super::operations::{CollectiveShape, Heads, MoeRouting, MoeTiming, RoutingMemo};
 use crate::cost::moe::ExpertLoads;
 use crate::cost::{Format, PrefillChunk};
 
@@ -142,10 +142,17 @@ impl Row<'_> {
         })
     }
 
-    pub fn moe(&self) -> Result<MoeTiming, CalibrateError> {
+    pub fn moe(&self, routings: &mut RoutingMemo) -> Result<MoeTiming, CalibrateError> {
         let (hidden, inter) = (self.count("hidden")?, self.count("inter")?);
         let (topk, experts) = (self.count("topk")?, self.count("experts")?);
-        let tokens = self.count("tokens")?;
+        let (tokens, ranks) = (self.count("tokens")?, self.count("moe_ep")?);
+        let routing = MoeRouting {
+            name: self.optional("routing").to_owned(),
+            tokens,
+            experts_per_token: topk,
+            num_experts: experts,
+            ranks,
+        };
         Ok(MoeTiming {
             tokens,
             hidden,
@@ -153,9 +160,9 @@ impl Row<'_> {
             experts_per_token: topk,
             num_experts: experts,
             expert_matrices: self.expert_matrices((hidden, inter, topk, experts)),
-            expert_parallel: self.count("moe_ep")?,
+            expert_parallel: ranks,
             loads: match self.count_or_0("activated_experts")? {
-                0 => moe_loads(self.optional("routing"), tokens, topk, experts),
+                0 => routings.loads(&routing),
                 hit => ExpertLoads::independent(f64::from(tokens) * f64::from(topk), f64::from(hit)),
             },
         })
