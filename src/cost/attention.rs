@@ -20,6 +20,9 @@ pub struct AttentionShape {
     pub prefill_heads_kv: f64,
     /// Keys and values of a new token as they come out of the projection.
     pub new_kv_bytes: f64,
+    /// Full thread blocks that writing a new token into the cache amounts to: vLLM starts one for each
+    /// token, of 512 threads or as many as there are values (`reshape_and_cache_flash`).
+    pub write_blocks: f64,
     pub decode_heads_kv: f64,
     pub decode_query_bytes: f64,
     /// 0 where reading the cache always takes longer.
@@ -46,6 +49,7 @@ impl AttentionShape {
                     // Prompts attend with a key and a value for every head.
                     prefill_heads_kv: heads_q,
                     new_kv_bytes: (latent + rope) * value_bytes,
+                    write_blocks: write_blocks(latent),
                     decode_heads_kv: 1.0,
                     decode_query_bytes: heads_q * (2.0 * latent + rope) * value_bytes,
                     decode_flops_per_token: 2.0 * heads_q * (2.0 * latent + rope),
@@ -74,12 +78,18 @@ impl AttentionShape {
             prefill_query_bytes: query_bytes,
             prefill_heads_kv: heads_kv,
             new_kv_bytes: 2.0 * heads_kv * head_dim * value_bytes,
+            write_blocks: write_blocks(heads_kv * head_dim),
             decode_heads_kv: heads_kv,
             decode_query_bytes: query_bytes,
             decode_flops_per_token: 0.0,
             kv_bytes_per_token,
         }
     }
+}
+
+fn write_blocks(values_per_token: f64) -> f64 {
+    const THREADS_PER_BLOCK: f64 = 512.0;
+    values_per_token.min(THREADS_PER_BLOCK) / THREADS_PER_BLOCK
 }
 
 #[derive(Clone, Debug)]

@@ -117,9 +117,7 @@ impl Server {
         };
         let workload: Box<dyn Workload> = match load {
             Load::Recorded(requests) => Box::new(Recorded::new(requests, SimTime::ZERO)),
-            Load::ClosedLoop(load) => {
-                Box::new(ClosedLoop::new(*load, SEED, &profile.host, log.clone()))
-            }
+            Load::ClosedLoop(load) => Box::new(ClosedLoop::new(*load, SEED, &profile.host, log.clone())),
             Load::Ladder { ladder, .. } => Box::new(LadderWorkload::new(ladder.as_ref().clone(), SEED)),
         };
         let mut served = profile.clone();
