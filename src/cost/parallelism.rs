@@ -20,6 +20,8 @@ pub enum All2AllBackend {
 pub struct Parallelism {
     pub tensor_parallel_size: u32,
     pub pipeline_parallel_size: u32,
+    /// Ranks of tensor parallelism that share the KV cache of a sequence between them by tokens.
+    pub decode_context_parallel_size: u32,
     /// Engines that hold attention and dense layers each for themselves and share the experts. A
     /// step's tokens are those of one of them; the others have as many, for vLLM pads them to the
     /// largest (`coordinate_batch_across_dp` in `v1/worker/dp_utils.py`).
@@ -35,6 +37,7 @@ impl Parallelism {
         Self {
             tensor_parallel_size,
             pipeline_parallel_size: 1,
+            decode_context_parallel_size: 1,
             data_parallel_size: 1,
             enable_expert_parallel: false,
             all2all_backend: All2AllBackend::AllgatherReducescatter,

@@ -179,6 +179,7 @@ impl EngineSection {
     pub(super) fn parallelism(&self) -> Parallelism {
         Parallelism {
             pipeline_parallel_size: self.pipeline_parallel_size.max(1),
+            decode_context_parallel_size: self.decode_context_parallel_size.max(1),
             enable_expert_parallel: self.enable_expert_parallel,
             ..Parallelism::tensor(self.tensor_parallel_size.max(1))
         }
