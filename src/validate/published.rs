@@ -7,10 +7,11 @@
 //! `--random-range-ratio 0.8`, `--num-prompts $((CONC * 10))`, `--max-num-batched-tokens 8192`,
 //! `--kv-cache-dtype fp8`, `--gpu-memory-utilization`.)
 //!
-//! The collection's own runs of vLLM 0.12 were served behind Dynamo, whose worker asks vLLM for its
-//! settings without saying what for; then a step takes 2,048 tokens. No table says so. But at 8 users
-//! with 1,024 tokens each the first token came after 126 ms, and a step of 8,192 tokens alone takes
-//! twice that.
+//! The collection's own runs of vLLM 0.12 were set up by AIConfigurator, whose generator gives a step
+//! as many tokens as the prompt has, 1,500 and the requests of a batch, of which it takes 512 at least
+//! (`rule_plugin/vllm.rule` of the repository ai-dynamo/aiconfigurator). The table does not say so,
+//! but no other limit fits: at 8 users with 1,024 tokens each the first token came after 126 ms, which
+//! a step of all eight does not allow, and 128 users with 4,096 were served 3,900 tokens a step.
 
 use super::bench_run::{ClosedLoopLoad, Settings};
 use crate::cost::Format;
@@ -22,15 +23,16 @@ const LENGTHS: [(u32, u32); 3] = [(1024, 1024), (1024, 8192), (8192, 1024)];
 const RANGE_RATIO: f64 = 0.8;
 const MAX_NUM_BATCHED_TOKENS: u32 = 8192;
 
-/// The source whose own runs with this version had Dynamo in front.
-const DYNAMO: (&str, &str) = ("aiconfigurator/silicon_sample.csv", "0.12.0");
-/// vLLM's `SchedulerConfig.DEFAULT_MAX_NUM_BATCHED_TOKENS`.
-const DYNAMO_MAX_NUM_BATCHED_TOKENS: u32 = 2048;
+/// Source and version of the runs that AIConfigurator set up.
+const AICONFIGURATOR: (&str, &str) = ("aiconfigurator/silicon_sample.csv", "0.12.0");
+/// What its step takes beyond the tokens of a prompt.
+const AICONFIGURATOR_TOKENS: u32 = 512 + 1500;
 
 /// Fills in what the benchmark states; other loads stay as they are.
 pub(super) fn fill_in(source: &str, settings: &mut Settings, load: &mut ClosedLoopLoad) {
-    if (source, settings.engine_version.as_str()) == DYNAMO {
-        settings.max_num_batched_tokens.get_or_insert(DYNAMO_MAX_NUM_BATCHED_TOKENS);
+    if (source, settings.engine_version.as_str()) == AICONFIGURATOR {
+        let tokens = load.input_tokens.saturating_add(AICONFIGURATOR_TOKENS);
+        settings.max_num_batched_tokens.get_or_insert(tokens);
         return;
     }
     let model = settings.model.to_lowercase();
