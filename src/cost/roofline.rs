@@ -60,7 +60,7 @@ impl Roofline {
         }
         Self {
             layers: Layers::new(model, gpu, parallelism, &profile),
-            attention: Attention::new(model, gpu, parallelism.tensor_parallel_size, &profile),
+            attention: Attention::new(model, gpu, parallelism, &profile),
             host: Host::new(*profile.host(), model.num_hidden_layers),
             drafter: drafts.map(|drafts| Drafter::new(drafts, model, gpu, parallelism, &profile)),
             stages: Stages::new(model, parallelism, &profile),
@@ -86,11 +86,14 @@ impl Roofline {
 
     pub(super) fn step_time(&mut self, shape: &StepShape, tokens: StepTokens) -> StepTime {
         let num_tokens = tokens.own;
-        let (layers, host, stages) = (&self.layers, &self.host, &self.stages);
+        let (layers, attention, host, stages) = (&self.layers, &self.attention, &self.host, &self.stages);
         let [gemm_ns, _, comms_ns, elementwise_ns] = self.layers_ns.get(num_tokens, || {
             let [gemm_ns, moe_ns, comms_ns, elementwise_ns] =
                 parts_ns(layers.time_us(num_tokens), host, num_tokens);
-            [gemm_ns, moe_ns, comms_ns + stages.sends_ns(host, num_tokens), elementwise_ns]
+            let exchange_us = attention.exchange_us(num_tokens);
+            let exchange_ns = host.kernels_ns(Kernels::Collectives, exchange_us, num_tokens);
+            let sends_ns = stages.sends_ns(host, num_tokens);
+            [gemm_ns, moe_ns, comms_ns + sends_ns + exchange_ns, elementwise_ns]
         });
         let experts_ns =
             || layers.experts_us(tokens).map_or([0; 4], |times| parts_ns(times, host, tokens.most));

@@ -204,6 +204,7 @@ impl EngineSection {
         Parallelism {
             pipeline_parallel_size: self.pipeline_parallel_size.max(1),
             data_parallel_size: self.data_parallel_size.max(1),
+            decode_context_parallel_size: self.decode_context_parallel_size.max(1),
             enable_expert_parallel: self.enable_expert_parallel,
             all2all_backend: self.all2all_backend,
             ..Parallelism::tensor(self.tensor_parallel_size.max(1))
