@@ -83,6 +83,10 @@ pub struct ClusterEventSection {
     /// The replica is gone, with its requests and its cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<u32>,
+    /// A machine is gone, with its replicas and the tiers that they share. Counted from 0, in the order of
+    /// the replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fail_node: Option<u32>,
     /// It begins anew with an empty cache; if it is there, it fails first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<u32>,

@@ -16,10 +16,10 @@ const MAX_S: f64 = 1e9;
 pub(super) fn check_lifecycle(
     typed: &Typed,
     cluster: &ClusterSection,
-    num_replicas: u32,
+    pools: &[Pool],
 ) -> Result<(), ScenarioError> {
     for (index, event) in cluster.events.iter().enumerate() {
-        check_event(typed, &format!("cluster.events[{index}]"), event, num_replicas)?;
+        check_event(typed, &format!("cluster.events[{index}]"), event, pools)?;
     }
     if cluster.autoscaler.is_some() && cluster.pools.is_some() {
         return Err(typed
@@ -64,8 +64,9 @@ fn check_event(
     typed: &Typed,
     path: &str,
     event: &ClusterEventSection,
-    num_replicas: u32,
+    pools: &[Pool],
 ) -> Result<(), ScenarioError> {
+    let num_replicas = pools.iter().map(|pool| pool.num_replicas).sum();
     let within = |field: &str, value: f64| {
         if (0.0..=MAX_S).contains(&value) {
             return Ok(());
@@ -76,14 +77,30 @@ fn check_event(
     };
     within("at_s", event.at_s)?;
     within("start_up_s", event.start_up_s.unwrap_or(0.0))?;
-    let kinds = [("fail", event.fail), ("restart", event.restart), ("drain", event.drain)];
+    let kinds = [
+        ("fail", event.fail),
+        ("restart", event.restart),
+        ("drain", event.drain),
+        ("fail_node", event.fail_node),
+    ];
     let mut given = kinds.iter().filter_map(|&(name, replica)| Some((name, replica?)));
     let (Some((name, replica)), None) = (given.next(), given.next()) else {
-        return Err(typed
-            .wrong(path, "an event is one thing that happens to a replica")
-            .hint("give one of: fail, restart, drain, with the number of a replica"));
+        return Err(typed.wrong(path, "an event is one thing that happens to a replica or a node").hint(
+            "give one of: fail, restart, drain, with the number of a replica, or fail_node with that of a node",
+        ));
     };
-    if replica >= num_replicas {
+    if name == "fail_node" {
+        let num_nodes = nodes(pools).count();
+        if num_nodes == 0 || replica as usize >= num_nodes {
+            let hint = match num_nodes {
+                0 => "give replicas_per_node, which says who is on one machine".to_owned(),
+                _ => format!("give 0 to {}: nodes are counted from 0", num_nodes - 1),
+            };
+            return Err(typed
+                .wrong(&format!("{path}.{name}"), format!("there is no node {replica}"))
+                .hint(hint));
+        }
+    } else if replica >= num_replicas {
         return Err(typed
             .wrong(&format!("{path}.{name}"), format!("there is no replica {replica}"))
             .hint(format!("give 0 to {}: replicas are counted from 0", num_replicas - 1)));
@@ -96,6 +113,18 @@ fn check_event(
     Ok(())
 }
 
+/// The first replica of each machine and how many it has; none of pools that do not say it.
+fn nodes(pools: &[Pool]) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let mut first = 0;
+    pools.iter().flat_map(move |pool| {
+        let (begin, end) = (first, first + pool.num_replicas as usize);
+        first = end;
+        let size = pool.replicas_per_node.map_or(usize::MAX, |replicas| replicas as usize);
+        let is_known = pool.replicas_per_node.is_some();
+        (begin..end).step_by(size).filter(move |_| is_known).map(move |at| (at, size.min(end - at)))
+    })
+}
+
 impl Scenario {
     /// What happens to replicas at given times.
     pub(super) fn replica_actions(&self) -> impl Iterator<Item = Action> + '_ {
@@ -106,7 +135,10 @@ impl Scenario {
                 (Some(replica), ..) => ActionKind::Fail { replica: replica as usize },
                 (_, Some(replica), _) => ActionKind::Restart { replica: replica as usize, start_up },
                 (.., Some(replica)) => ActionKind::Drain { replica: replica as usize },
-                (None, None, None) => return None,
+                (None, None, None) => {
+                    let (first, num_replicas) = nodes(&self.pools).nth(event.fail_node? as usize)?;
+                    ActionKind::FailNode { first, num_replicas }
+                }
             };
             Some(Action { at: SimTime::from_secs_f64(event.at_s), kind })
         })

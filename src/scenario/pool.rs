@@ -162,9 +162,9 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
             .wrong("cluster.pools", format!("the pools have {num_engines} replicas{of}"))
             .hint(format!("give at most {MAX_REPLICAS} in all")));
     }
-    check_lifecycle(typed, cluster, sum as u32)?;
-    check_roles(typed, cluster, &pools)?;
     check_shared_tiers(typed, cluster, &pools)?;
+    check_lifecycle(typed, cluster, &pools)?;
+    check_roles(typed, cluster, &pools)?;
     Ok((own, pools))
 }
 

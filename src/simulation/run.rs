@@ -66,6 +66,8 @@ pub enum ActionKind {
     ResetPrefixCache { reset_running_requests: bool, reset_external: bool },
     /// A replica is gone, with its requests and its cache.
     Fail { replica: usize },
+    /// A machine is gone: so many replicas from this one on, and the tiers that they share as its replicas.
+    FailNode { first: usize, num_replicas: usize },
     /// It begins anew and is ready after so long; if it is there, it fails first.
     Restart { replica: usize, start_up: SimTime },
     /// It takes no more requests, and goes when those that it has are done.
@@ -549,6 +551,9 @@ impl Simulation {
                 }
             }
             ActionKind::Fail { replica } => self.fail(replica, observer)?,
+            ActionKind::FailNode { first, num_replicas } => {
+                self.fail_node(first..first + num_replicas, observer)?;
+            }
             ActionKind::Restart { replica, start_up } => self.restart(replica, start_up, observer)?,
             ActionKind::Drain { replica } => self.drain(replica, observer),
         }

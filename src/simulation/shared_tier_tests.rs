@@ -26,12 +26,19 @@ struct Fleet {
     total_bytes_per_s: f64,
     /// Each process draws a seed of its own.
     is_drawn: bool,
+    shared: SharedBy,
     actions: Vec<Action>,
 }
 
 impl Fleet {
     fn of(num_replicas: u32) -> Self {
-        Self { num_replicas, total_bytes_per_s: 1e9, is_drawn: false, actions: Vec::new() }
+        Self {
+            num_replicas,
+            total_bytes_per_s: 1e9,
+            is_drawn: false,
+            shared: SharedBy::Cluster,
+            actions: Vec::new(),
+        }
     }
 
     fn with(mut self, at: u64, kind: ActionKind) -> Self {
@@ -41,7 +48,7 @@ impl Fleet {
 
     fn run(self, requests: &[(u64, u64, u32, u32)]) -> (Seen, TierEnding) {
         let tier = TierConfig { kind: TierKind::Remote, capacity_blocks: 100, eviction: EvictionOrder::Lru };
-        let store = TierStore::new(tier, Some(SharedBy::Cluster));
+        let store = TierStore::new(tier, Some(self.shared));
         let end = StoreLink::new(self.total_bytes_per_s, self.total_bytes_per_s);
         let hasher = RequestBlockHasher::identity(16, 0);
         let num_spaces = Rc::new(Cell::new(1));
@@ -132,6 +139,18 @@ fn the_store_outlives_a_replica_and_its_unfinished_copies_do_not() {
     // Not all was there when it failed.
     let (seen, tier) = Fleet::of(1).with(12_000, restart).run(&[(0, 0, 64, 2), (100_000, 0, 64, 2)]);
     assert_eq!((external(&seen), tier.held_blocks), (vec![0, 0], 4));
+}
+
+#[test]
+fn a_machine_that_fails_takes_its_store_with_it() {
+    let lost = ActionKind::FailNode { first: 0, num_replicas: 2 };
+    let back = |replica| ActionKind::Restart { replica, start_up: SimTime(0) };
+    let of_others = |shared| {
+        let fleet = Fleet { shared, ..Fleet::of(2) };
+        let fleet = fleet.with(50_000, lost).with(60_000, back(0)).with(60_000, back(1));
+        fleet.run(&[(0, 0, 64, 2), (100_000, 0, 64, 2)]).1.stats.hit_tokens
+    };
+    assert_eq!((of_others(SharedBy::Cluster), of_others(SharedBy::Node)), (64, 0));
 }
 
 #[test]

@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 
 use super::group_lookup::{TierGroup, longest_hit, lookup_order};
 use super::tier::TierKey;
-use super::{ExternalMatch, HashSpace, KvConnector, TierPlace, TierStore};
+use super::{ExternalMatch, HashSpace, KvConnector, SharedBy, TierPlace, TierStore};
 use crate::engine::kv_cache::{BlockId, NULL_BLOCK};
 use crate::engine::request::Request;
 
@@ -161,6 +161,13 @@ impl TieredConnector {
         store.generation += 1;
         store.requests.clear();
         store.planned.clear();
+    }
+
+    /// The machine has gone, with the memory and disks that its servers shared.
+    pub fn lose_node(&self) {
+        let store = self.0.borrow();
+        let of_node = store.tiers.iter().filter(|tier| tier.store.shared() == Some(SharedBy::Node));
+        of_node.for_each(|tier| tier.store.clear());
     }
 
     /// The stores of its tiers, in order, and what it has done to each since the start.

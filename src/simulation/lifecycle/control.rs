@@ -1,5 +1,7 @@
 //! The simulation's part in the coming and going of replicas.
 
+use std::ops::Range;
+
 use super::autoscaler::{Reading, ScalingMetric};
 use super::{LifecycleConfig, OnFailure, PoolScaler, ReplicaState};
 use crate::engine::FinishReason;
@@ -18,10 +20,10 @@ impl Simulation {
             self.lifecycle.states[at] = ReplicaState::Off;
             self.set_ready(at, false);
         }
-        let can_lose_requests = self
-            .actions
-            .iter()
-            .any(|action| matches!(action.kind, ActionKind::Fail { .. } | ActionKind::Restart { .. }));
+        let loses_requests = |kind| {
+            matches!(kind, ActionKind::Fail { .. } | ActionKind::FailNode { .. } | ActionKind::Restart { .. })
+        };
+        let can_lose_requests = self.actions.iter().any(|action| loses_requests(action.kind));
         self.lifecycle.on_failure = config.on_failure;
         self.lifecycle.can_lose_requests = can_lose_requests;
         self.lifecycle.in_flight =
@@ -109,6 +111,23 @@ impl Simulation {
             }
         }
         self.reconcile(observer);
+        Ok(())
+    }
+
+    /// A machine is gone at once, with its replicas and what they kept there together.
+    pub(in crate::simulation) fn fail_node(
+        &mut self,
+        replicas: Range<usize>,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
+        // What is lost on one of them is not sent to the next.
+        replicas.clone().for_each(|at| self.metrics.set_ready(at, false));
+        for at in replicas.clone() {
+            self.fail(at, observer)?;
+            if let Some(transfers) = self.replicas[at].replica.transfers() {
+                transfers.connector().lose_node();
+            }
+        }
         Ok(())
     }
 
