@@ -43,7 +43,9 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
 /// Names of the pools with the number of each replica's; one without a name if there are none.
 fn pools(view: &RunView<'_>) -> (Vec<String>, Vec<usize>) {
     let mut names: Vec<String> = Vec::new();
-    let replicas = view.summary.fleet.iter().flat_map(|fleet| &fleet.replicas);
+    // Data-parallel ranks come and go with their replica.
+    let ranks = view.summary.fleet.iter().flat_map(|fleet| &fleet.replicas);
+    let replicas = ranks.filter(|rank| rank.data_parallel_rank.unwrap_or(0) == 0);
     let numbers = replicas.map(|replica| {
         let name = replica.pool.clone().unwrap_or_default();
         names.iter().position(|other| *other == name).unwrap_or_else(|| {
