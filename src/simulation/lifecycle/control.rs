@@ -121,11 +121,13 @@ impl Simulation {
         observer: &mut dyn Observer,
     ) -> Result<(), SimulationError> {
         // What is lost on one of them is not sent to the next.
-        replicas.clone().for_each(|at| self.metrics.set_ready(at, false));
-        for at in replicas.clone() {
+        replicas.clone().for_each(|at| self.set_ready(at, false));
+        for at in replicas {
             self.fail(at, observer)?;
-            if let Some(transfers) = self.replicas[at].replica.transfers() {
-                transfers.connector().lose_node();
+            for engine in self.data_parallel.engines(at) {
+                if let Some(transfers) = self.replicas[engine].replica.transfers() {
+                    transfers.connector().lose_node();
+                }
             }
         }
         Ok(())
