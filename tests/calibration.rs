@@ -19,8 +19,10 @@ fn held_out_errors_are_within_their_bounds() {
     let gemm_fp8: Pick = |profile| Some(profile.gemm.get(&Format::Fp8)?.held_out_error);
     let decode: Pick = |profile| Some(profile.decode_attention.get(&Format::Bf16)?.held_out_error);
     let prefill: Pick = |profile| Some(profile.prefill_attention.get(&Format::Bf16)?.held_out_error);
+    let prefill_fp8: Pick = |profile| Some(profile.prefill_attention.get(&Format::Fp8)?.held_out_error);
+    let all_reduce: Pick = |profile| Some(profile.nvlink_all_reduce.as_ref()?.held_out_error);
     let moe: Pick = |profile| Some(profile.moe.get(&Format::Bf16)?.held_out_error);
-    let cases: [(&str, &str, Pick, f64, f64); 27] = [
+    let cases: [(&str, &str, Pick, f64, f64); 33] = [
         ("GEMM bf16", "H100", gemm, 5.0, 13.6),
         ("GEMM bf16", "H200", gemm, 5.0, 13.0),
         ("GEMM bf16", "B200", gemm, 6.5, 17.0),
@@ -37,17 +39,23 @@ fn held_out_errors_are_within_their_bounds() {
         ("decode", "RTX-PRO-6000", decode, 2.5, 8.0),
         ("decode", "A100", decode, 8.0, 14.8),
         ("decode", "L40S", decode, 9.0, 15.0),
-        ("prefill", "H100", prefill, 6.0, 22.0),
-        ("prefill", "H200", prefill, 6.0, 22.0),
-        ("prefill", "B200", prefill, 7.0, 22.0),
-        ("prefill", "RTX-PRO-6000", prefill, 5.4, 15.0),
-        ("prefill", "A100", prefill, 5.0, 29.0),
-        ("prefill", "L40S", prefill, 7.5, 28.0),
-        ("MoE", "H100", moe, 8.0, 20.0),
-        ("MoE", "H200", moe, 8.2, 24.0),
-        ("MoE", "B200", moe, 13.0, 29.5),
-        ("MoE", "A100", moe, 11.0, 23.0),
-        ("MoE", "L40S", moe, 8.6, 52.0),
+        ("prefill", "H100", prefill, 5.0, 13.0),
+        ("prefill", "H200", prefill, 5.0, 12.5),
+        ("prefill", "B200", prefill, 5.0, 17.5),
+        ("prefill", "RTX-PRO-6000", prefill, 5.0, 14.0),
+        ("prefill", "A100", prefill, 3.5, 12.0),
+        ("prefill", "L40S", prefill, 6.0, 18.5),
+        ("prefill fp8", "H100", prefill_fp8, 6.0, 17.0),
+        ("prefill fp8", "H200", prefill_fp8, 6.0, 17.0),
+        ("all-reduce", "H100", all_reduce, 3.0, 7.0),
+        ("all-reduce", "H200", all_reduce, 2.0, 6.0),
+        ("all-reduce", "B200", all_reduce, 4.5, 25.0),
+        ("all-reduce", "A100", all_reduce, 7.0, 19.0),
+        ("MoE", "H100", moe, 5.5, 16.0),
+        ("MoE", "H200", moe, 5.5, 20.0),
+        ("MoE", "B200", moe, 8.0, 27.0),
+        ("MoE", "A100", moe, 6.0, 21.0),
+        ("MoE", "L40S", moe, 5.5, 24.0),
     ];
     for (operation, gpu, pick, median, p90) in cases {
         let error = pick(&profile(gpu)).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use csv::StringRecord;
 
 use super::CalibrateError;
-use super::operations::{CollectiveShape, Heads, MoeTiming, moe_loads};
+use super::operations::{CollectiveShape, Heads, MoeRouting, MoeTiming, RoutingMemo};
 use crate::cost::moe::ExpertLoads;
 use crate::cost::{Format, PrefillChunk};
 
@@ -142,10 +142,17 @@ impl Row<'_> {
         })
     }
 
-    pub fn moe(&self) -> Result<MoeTiming, CalibrateError> {
+    pub fn moe(&self, routings: &mut RoutingMemo) -> Result<MoeTiming, CalibrateError> {
         let (hidden, inter) = (self.count("hidden")?, self.count("inter")?);
         let (topk, experts) = (self.count("topk")?, self.count("experts")?);
-        let tokens = self.count("tokens")?;
+        let (tokens, ranks) = (self.count("tokens")?, self.count("moe_ep")?);
+        let routing = MoeRouting {
+            name: self.optional("routing").to_owned(),
+            tokens,
+            experts_per_token: topk,
+            num_experts: experts,
+            ranks,
+        };
         Ok(MoeTiming {
             tokens,
             hidden,
@@ -153,16 +160,21 @@ impl Row<'_> {
             experts_per_token: topk,
             num_experts: experts,
             expert_matrices: self.expert_matrices((hidden, inter, topk, experts)),
-            expert_parallel: self.count("moe_ep")?,
+            expert_parallel: ranks,
             loads: match self.count_or_0("activated_experts")? {
-                0 => moe_loads(self.optional("routing"), tokens, topk, experts),
+                0 => routings.loads(&routing),
                 hit => ExpertLoads::independent(f64::from(tokens) * f64::from(topk), f64::from(hit)),
             },
         })
     }
 
+    /// NVIDIA's AIConfigurator counts the message's 16-bit values, whatever the column is called:
+    /// its NCCL rows take as long as twice as many bytes of others do, and its all-reduces change
+    /// their way at half of vLLM's bounds.
     pub fn collective(&self) -> Result<CollectiveShape, CalibrateError> {
-        Ok(CollectiveShape { num_gpus: self.count("num_gpus")?, bytes: f64::from(self.count("bytes")?) })
+        let bytes_per_unit = if self.optional("source") == "aiconfigurator" { 2.0 } else { 1.0 };
+        let bytes = bytes_per_unit * f64::from(self.count("bytes")?);
+        Ok(CollectiveShape { num_gpus: self.count("num_gpus")?, bytes })
     }
 
     /// Read and written for each value of the output, in 16 bits, by the kernel's name.

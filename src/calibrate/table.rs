@@ -7,7 +7,9 @@
 use std::path::Path;
 
 use super::operation::Timing;
-use super::operations::{DecodeShape, ElementwiseShape, GemmShape, MixedShape, PrefillShape, SamplerShape};
+use super::operations::{
+    DecodeShape, ElementwiseShape, GemmShape, MixedShape, PrefillShape, RoutingMemo, SamplerShape,
+};
 use super::row::Row;
 use super::{CalibrateError, Timings};
 use crate::catalog::Gpu;
@@ -22,13 +24,14 @@ impl Timings {
     /// The first problem, with the file, the line and the column.
     pub fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Self, CalibrateError> {
         let mut timings = Self::default();
+        let mut routings = RoutingMemo::default();
         for path in paths {
-            read_rows(path.as_ref(), |row| timings.add(row))?;
+            read_rows(path.as_ref(), |row| timings.add(row, &mut routings))?;
         }
         Ok(timings)
     }
 
-    fn add(&mut self, row: &Row<'_>) -> Result<(), CalibrateError> {
+    fn add(&mut self, row: &Row<'_>, routings: &mut RoutingMemo) -> Result<(), CalibrateError> {
         let op = row.text("op")?;
         let gpu_name = row.text("gpu")?;
         let time_us = row.time_us()?;
@@ -73,7 +76,7 @@ impl Timings {
                 push!(mixed_attention, shape);
             }
             "moe" => {
-                let shape = row.moe()?;
+                let shape = row.moe(routings)?;
                 push!(moe, shape);
             }
             "all_reduce" => push!(all_reduce, row.collective()?),

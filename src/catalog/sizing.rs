@@ -38,6 +38,8 @@ pub struct MemoryConfig {
     /// Take the memory of CUDA graphs off first (`VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS`, on
     /// since vLLM 0.21). False also stands for `enforce_eager`.
     pub estimate_cudagraphs: bool,
+    /// A draft head (EAGLE, MTP) on the last stage: a layer with weights and KV cache of its own.
+    pub has_draft_head: bool,
 }
 
 /// Where the memory of one rank goes.
@@ -129,6 +131,18 @@ pub fn size_kv_cache(model: &Model, gpu: &Gpu, config: &MemoryConfig) -> Result<
     })
 }
 
+/// GPUs on which block counts were published that the memory of a step was set on, all of dense models.
+const MEASURED_GPUS: [&str; 2] = ["H100-SXM", "RTX-4090"];
+
+/// Why the memory of a step is a guess beyond the block counts that it was set on, if that is so.
+pub fn extrapolated_because(model: &Model, gpu: &Gpu) -> Option<String> {
+    if model.moe.is_some() {
+        return Some("no block counts of mixture-of-experts models were published".to_owned());
+    }
+    let is_measured = MEASURED_GPUS.contains(&gpu.name);
+    (!is_measured).then(|| format!("no block counts on {} were published", gpu.name))
+}
+
 fn check(model: &Model, config: &MemoryConfig) -> Result<(), SizingError> {
     let utilization = config.gpu_memory_utilization;
     if !(utilization > 0.0 && utilization <= 1.0) {
@@ -180,16 +194,26 @@ fn budget(model: &Model, gpu: &Gpu, config: &MemoryConfig) -> KvCacheSize {
 
 fn stage_budget(model: &Model, stage: &PipelineStage, gpu: &Gpu, config: &MemoryConfig) -> KvCacheSize {
     let tp = config.tensor_parallel_size;
+    let has_head = config.has_draft_head && stage.is_last;
+    // vLLM groups the head's layer with those of the model (`get_global_kv_cache_groups`).
+    let layers_per_group = match has_head {
+        true => {
+            let with_head =
+                PipelineStage { layers: stage.layers.start..stage.layers.end + 1, ..stage.clone() };
+            with_head.num_layers_per_kv_cache_group(&model.with_draft_layer())
+        }
+        false => stage.num_layers_per_kv_cache_group(model),
+    };
     // Rounded up as in `request_memory`.
     let requested_bytes = (gpu.memory_bytes as f64 * config.gpu_memory_utilization).ceil() as u64;
     let mut size = KvCacheSize {
         num_gpu_blocks: 0,
         // Saturating here and below: a block or a batch of 2^32 tokens does not fit, and says so.
-        bytes_per_block: (model.kv_bytes_per_token_per_layer(tp)
-            * u64::from(stage.num_layers_per_kv_cache_group(model)))
-        .saturating_mul(u64::from(config.block_size)),
+        bytes_per_block: (model.kv_bytes_per_token_per_layer(tp) * u64::from(layers_per_group))
+            .saturating_mul(u64::from(config.block_size)),
         requested_bytes,
-        weight_bytes: model.weight_bytes_of_stage(stage, tp, expert_ranks(model, config)),
+        weight_bytes: model.weight_bytes_of_stage(stage, tp, expert_ranks(model, config))
+            + if has_head { model.draft_head_bytes_per_rank(tp) } else { 0 },
         activation_bytes: peak_activation_bytes(model, config),
         cudagraph_bytes: cudagraph_bytes(stage, config),
         non_torch_bytes: NON_TORCH_BYTES
@@ -279,6 +303,7 @@ mod tests {
             max_num_batched_tokens: 2048,
             max_num_seqs: 256,
             estimate_cudagraphs: false,
+            has_draft_head: false,
         }
     }
 
@@ -332,6 +357,21 @@ mod tests {
             + size.non_torch_bytes
             + size.available_bytes;
         assert_eq!(parts, size.requested_bytes);
+    }
+
+    /// A decoder layer of Llama-3.1-8B has 218,112,000 parameters (two projections of 4096 x 4096, two of 4096 x
+    /// 1024, three of 4096 x 14336, two norms), and the head joins two vectors of 4096 into one; both in bf16.
+    #[test]
+    fn a_draft_head_takes_weights_and_a_layer_of_every_block() {
+        let config = MemoryConfig { has_draft_head: true, ..config() };
+        let with = size("Llama-3.1-8B", "H100", &config).unwrap();
+        let without = size("Llama-3.1-8B", "H100", &self::config()).unwrap();
+        let layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096;
+        assert_eq!(with.weight_bytes - without.weight_bytes, 2 * (layer + 2 * 4096 * 4096));
+        assert_eq!((with.bytes_per_block, without.bytes_per_block), (33 * 16 * 4096, 32 * 16 * 4096));
+        // The last stage of a pipeline alone has it.
+        let two = MemoryConfig { pipeline_parallel_size: 2, ..config };
+        assert_eq!(size("Llama-3.1-8B", "H100", &two).unwrap().bytes_per_block, 17 * 16 * 4096);
     }
 
     /// vLLM splits gpt-oss into 18 full and 18 sliding layers that share blocks.

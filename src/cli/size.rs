@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::console::{Console, Finished};
 use crate::catalog::{Dtype, Gpu, Model, SizingError};
-use crate::scenario::{EngineSection, ServerSize, find_model, suggest};
+use crate::engine::config::SpecMethod;
+use crate::scenario::{EngineSection, ServerSize, SpeculativeSection, find_model, suggest};
 
 /// The sizes that are shown when none is asked for.
 const USUAL_TENSOR_PARALLEL_SIZES: [u32; 4] = [1, 2, 4, 8];
@@ -57,12 +58,20 @@ pub(super) struct SizeArguments {
     /// No CUDA graphs, which take memory
     #[arg(long)]
     enforce_eager: bool,
+    /// What makes drafts: eagle (a head with weights and KV cache of its own) or ngram (no memory)
+    #[arg(long, value_name = "METHOD", value_parser = spec_method)]
+    spec_method: Option<SpecMethod>,
 }
 
 fn dtype(text: &str) -> Result<Dtype, String> {
     let deserializer: serde::de::value::StrDeserializer<'_, ValueError> = text.into_deserializer();
     Dtype::deserialize(deserializer)
         .map_err(|_| "give bf16, fp8, int8, int4, mxfp4, nvfp4 or fp32".to_owned())
+}
+
+fn spec_method(text: &str) -> Result<SpecMethod, String> {
+    let deserializer: serde::de::value::StrDeserializer<'_, ValueError> = text.into_deserializer();
+    SpecMethod::deserialize(deserializer).map_err(|_| "give eagle or ngram".to_owned())
 }
 
 pub(super) fn size(arguments: &SizeArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
@@ -117,6 +126,13 @@ impl SizeArguments {
             enforce_eager: self.enforce_eager,
             quantization: self.quantization,
             kv_cache_dtype: self.kv_cache_dtype,
+            speculative_config: self.spec_method.map(|method| SpeculativeSection {
+                method,
+                // Neither changes a size.
+                num_speculative_tokens: 1,
+                acceptance_rate: 0.0,
+                disable_lookahead_block_hashes: false,
+            }),
             ..EngineSection::default()
         }
     }
@@ -235,7 +251,15 @@ fn print_one(out: &mut String, model: &Model, gpu: &Gpu, size: &ServerSize) -> f
         "Largest max_model_len that fits: {} (the model was made for {})",
         thousands(u64::from(size.longest_max_model_len)),
         thousands(u64::from(model.max_position_embeddings))
-    )
+    )?;
+    extrapolated(out, size)
+}
+
+fn extrapolated(out: &mut String, size: &ServerSize) -> fmt::Result {
+    match &size.extrapolated_because {
+        Some(why) => writeln!(out, "Extrapolated: {why}, which the memory of a step could be set on"),
+        None => Ok(()),
+    }
 }
 
 fn print_side_by_side(
@@ -294,7 +318,7 @@ fn print_side_by_side(
             Ok(_) => {}
         }
     }
-    Ok(())
+    sizes.iter().find_map(|(_, size)| size.as_ref().ok()).map_or(Ok(()), |size| extrapolated(out, size))
 }
 
 /// Digits in groups of three, as vLLM logs them.

@@ -1,11 +1,15 @@
 //! Collectives between the ranks of one node, inside a CUDA graph.
 //!
-//! Over NVLink vLLM's own all-reduce sends everything to everyone at once while that is quick, and
-//! in two steps beyond; large messages go to NCCL. With `ring = 2 (N - 1) / N bytes`
+//! Over NVLink vLLM has three ways of an all-reduce and takes them by the size of the message, the
+//! number of ranks and the compute capability (`all_reduce_utils.py`, `custom_all_reduce.cuh`): its own
+//! kernel, which sends everything to everyone or in two steps; the switch, which adds up symmetric
+//! memory; NCCL. With `ring = 2 (N - 1) / N bytes`
 //!
 //! ```text
-//! t = t0 + rank_us (N - 1) + min((N - 1) bytes / direct, two_step_us + ring / bandwidth (N / 2)^q)
-//!   + large_us (1 - exp(-(bytes / large_bytes)^2))
+//! to everyone    t0 + rank_us (N - 1) + (N - 1) bytes / direct
+//! in two steps   t0 + rank_us (N - 1) + two_step_us + ring / direct
+//! by the switch  switch_us + bytes / switch (N / 2)^q
+//! NCCL           nccl_us (1 - exp(-bytes / nccl_megabytes)) + ring / nccl (N / 2)^r
 //! ```
 //!
 //! NCCL's other collectives send each byte to `N - 1` of `N` ranks once: `ring / 2`, one step. Over
@@ -21,12 +25,64 @@ law! {
     pub struct NvlinkAllReduceLaw[] {
         t0_us = 4.0 in [0.1, 20.0] else 0.0,
         rank_us = 0.1 in [0.0, 3.0] else 0.0,
-        direct_efficiency = 0.4 in [0.05, 4.0] else 1.0,
-        two_step_us = 3.0 in [0.0, 20.0] else 0.0,
-        efficiency = 0.4 in [0.1, 1.0] else 1.0,
-        rank_power = 0.0 in [-1.0, 1.0] else 0.0,
-        large_us = 20.0 in [0.0, 200.0] else 0.0,
-        large_megabytes = 5.0 in [0.5, 100.0] else 1.0,
+        direct_efficiency = 0.7 in [0.05, 1.5] else 1.0,
+        /// Where no timing says it, about what it is on A100.
+        two_step_us = 9.0 in [0.0, 40.0] else 9.0,
+        switch_us = 9.0 in [0.1, 40.0] else 9.0,
+        switch_efficiency = 0.5 in [0.05, 1.5] else 0.5,
+        switch_rank_power = 0.0 in [-1.0, 1.0] else 0.0,
+        nccl_us = 60.0 in [1.0, 400.0] else 60.0,
+        nccl_megabytes = 10.0 in [0.5, 100.0] else 1.0,
+        nccl_efficiency = 0.7 in [0.1, 1.2] else 1.0,
+        nccl_rank_power = -0.2 in [-1.0, 1.0] else 0.0,
+    }
+}
+
+/// The way that an all-reduce takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Direct,
+    TwoSteps,
+    Switch,
+    Nccl,
+}
+
+const KIB: f64 = 1024.0;
+const MIB: f64 = 1024.0 * KIB;
+
+impl Way {
+    /// What vLLM does with `bytes` on every rank.
+    fn of_vllm(compute_capability: u32, ranks: u32, bytes: f64) -> Self {
+        if ranks > 8 {
+            return Self::Nccl;
+        }
+        // Up to here its own kernel, and up to there the switch, in MiB.
+        let (own_mib, switch_mib) = match (compute_capability, ranks) {
+            (90, 2) => (8.0, 64.0),
+            (90, 4) => (8.0, 32.0),
+            (90, 6) => (0.5, 64.0),
+            (90, 8) => (0.25, 64.0),
+            (100, 2) => (2.0, 8.0),
+            (100, 4) => (2.0, 32.0),
+            (100, 6 | 8) => (1.0, 128.0),
+            (103, 2) => (4.0, 4.0),
+            (103, 4) => (4.0, 32.0),
+            (103, 6) => (8.0, 32.0),
+            (103, 8) => (4.0, 64.0),
+            _ => (8.0, 0.0),
+        };
+        let direct_bytes = match ranks {
+            2 => f64::INFINITY,
+            3 | 4 => 512.0 * KIB,
+            _ => 256.0 * KIB,
+        };
+        if bytes < own_mib * MIB {
+            if bytes < direct_bytes { Self::Direct } else { Self::TwoSteps }
+        } else if bytes <= switch_mib * MIB {
+            Self::Switch
+        } else {
+            Self::Nccl
+        }
     }
 }
 
@@ -63,7 +119,7 @@ pub struct AllReduce {
 
 #[derive(Clone, Debug)]
 enum Ranked {
-    Nvlink { law: NvlinkAllReduceLaw, ranks: f64, link_bytes_per_us: f64 },
+    Nvlink { law: NvlinkAllReduceLaw, ranks: u32, compute_capability: u32, link_bytes_per_us: f64 },
     Rate(RateLaw),
 }
 
@@ -76,7 +132,8 @@ impl AllReduce {
         let law = match law {
             AllReduceLaw::Nvlink(law) => Ranked::Nvlink {
                 law: *law,
-                ranks: f64::from(ranks),
+                ranks,
+                compute_capability: gpu.compute_capability,
                 link_bytes_per_us: gpu.nvlink_bytes_per_s.unwrap_or(gpu.pcie_bytes_per_s) * 1e-6,
             },
             AllReduceLaw::Pcie(laws) => Ranked::Rate(*nearest(ranks, laws)?),
@@ -88,17 +145,30 @@ impl AllReduce {
     pub fn time_us(&self, bytes: f64) -> f64 {
         match &self.law {
             Ranked::Rate(law) => law.time_us(bytes),
-            Ranked::Nvlink { law, ranks, link_bytes_per_us } => {
-                let others = ranks - 1.0;
-                let direct = others * bytes / (link_bytes_per_us * law.direct_efficiency);
-                let ring = 2.0 * others / ranks * bytes / (link_bytes_per_us * law.efficiency);
-                let two_step = law.two_step_us + ring * (ranks / 2.0).powf(law.rank_power);
-                let large = bytes / (law.large_megabytes * 1e6);
-                law.t0_us
-                    + law.rank_us * others
-                    + direct.min(two_step)
-                    + law.large_us * (1.0 - (-large * large).exp())
+            Ranked::Nvlink { law, ranks, compute_capability, link_bytes_per_us } => {
+                let way = Way::of_vllm(*compute_capability, *ranks, bytes);
+                nvlink_us(law, way, f64::from(*ranks), bytes, *link_bytes_per_us)
             }
+        }
+    }
+}
+
+fn nvlink_us(law: &NvlinkAllReduceLaw, way: Way, ranks: f64, bytes: f64, link_bytes_per_us: f64) -> f64 {
+    let others = ranks - 1.0;
+    let ring = 2.0 * others / ranks * bytes;
+    let own_us = law.t0_us + law.rank_us * others;
+    let direct = link_bytes_per_us * law.direct_efficiency;
+    match way {
+        Way::Direct => own_us + others * bytes / direct,
+        Way::TwoSteps => own_us + law.two_step_us + ring / direct,
+        Way::Switch => {
+            let rate = link_bytes_per_us * law.switch_efficiency;
+            law.switch_us + bytes / rate * (ranks / 2.0).powf(law.switch_rank_power)
+        }
+        Way::Nccl => {
+            let rate = link_bytes_per_us * law.nccl_efficiency;
+            let start_us = law.nccl_us * (1.0 - (-bytes / (law.nccl_megabytes * 1e6)).exp());
+            start_us + ring / rate * (ranks / 2.0).powf(law.nccl_rank_power)
         }
     }
 }
@@ -166,21 +236,45 @@ mod tests {
         }
     }
 
-    /// Small messages go to every rank at once, large ones in two steps.
+    /// The bounds of vLLM 0.33.0.
     #[test]
-    fn nvlink_takes_the_quicker_way() {
-        let gpu = Gpu::find("H100").unwrap();
+    fn the_way_follows_size_ranks_and_gpu() {
+        for (capability, ranks, bytes, way) in [
+            (90, 8, 255.0 * KIB, Way::Direct),
+            (90, 8, 256.0 * KIB, Way::Switch),
+            (90, 8, 64.0 * MIB, Way::Switch),
+            (90, 8, 65.0 * MIB, Way::Nccl),
+            (90, 4, 512.0 * KIB, Way::TwoSteps),
+            (90, 2, 7.0 * MIB, Way::Direct),
+            (80, 8, 256.0 * KIB, Way::TwoSteps),
+            (80, 8, 8.0 * MIB, Way::Nccl),
+            (100, 8, MIB, Way::Switch),
+            (103, 2, 4.0 * MIB, Way::Switch),
+            (90, 16, KIB, Way::Nccl),
+        ] {
+            assert_eq!(Way::of_vllm(capability, ranks, bytes), way, "{capability} {ranks} {bytes}");
+        }
+    }
+
+    #[test]
+    fn each_way_takes_what_the_module_says() {
         let law = NvlinkAllReduceLaw {
             t0_us: 4.0,
             rank_us: 0.5,
             direct_efficiency: 0.5,
             two_step_us: 3.0,
-            efficiency: 0.5,
-            ..NvlinkAllReduceLaw::neutral()
+            switch_us: 8.0,
+            switch_efficiency: 0.5,
+            switch_rank_power: 0.5,
+            nccl_us: 50.0,
+            nccl_megabytes: 1.0,
+            nccl_efficiency: 0.5,
+            nccl_rank_power: -0.5,
         };
-        let time = |bytes| AllReduce::new(8, gpu, &AllReduceLaw::Nvlink(law)).unwrap().time_us(bytes);
-        // 7 of 225 GB/s, and 2 x 7/8 of them.
-        assert!((time(1e4) - (4.0 + 3.5 + 7.0 * 1e4 / 225e3)).abs() < 1e-9);
-        assert!((time(1e6) - (4.0 + 3.5 + 3.0 + 1.75 * 1e6 / 225e3)).abs() < 1e-9);
+        let time = |way, bytes| nvlink_us(&law, way, 8.0, bytes, 450e3);
+        assert!((time(Way::Direct, 1e4) - (4.0 + 3.5 + 7.0 * 1e4 / 225e3)).abs() < 1e-9);
+        assert!((time(Way::TwoSteps, 1e6) - (4.0 + 3.5 + 3.0 + 1.75 * 1e6 / 225e3)).abs() < 1e-9);
+        assert!((time(Way::Switch, 1e6) - (8.0 + 2.0 * 1e6 / 225e3)).abs() < 1e-9);
+        assert!((time(Way::Nccl, 1e8) - (50.0 + 0.5 * 1.75e8 / 225e3)).abs() < 1e-9);
     }
 }

@@ -72,7 +72,7 @@ impl Drafter {
         );
         Self::Head(Box::new(Head {
             layers: Layers::new(&layer, gpu, parallelism, profile),
-            attention: Attention::new(&layer, gpu, parallelism.tensor_parallel_size, profile),
+            attention: Attention::new(&layer, gpu, parallelism, profile),
             join,
             num_tokens,
         }))

@@ -6,9 +6,11 @@
 //! and collectives `comms_scale` times (a server fuses them with the norms beside them). Each layer adds `gpu_layer_us` of gaps between kernels, and between two steps the GPU waits
 //! `gpu_step_us` for inputs, launch and sampled tokens. On the CPU a step takes `host_step_us` and
 //! `host_request_us` for each of its requests; asynchronous scheduling hides that behind the GPU.
-//! In front of the engine a request takes `frontend_us`, `frontend_token_us` for each token of its
-//! prompt and `frontend_user_us` for each user whose tokens the front end streams: HTTP,
-//! tokenising, messages between processes, detokenising.
+//! In front of the engine a request takes `frontend_us` and `frontend_user_us` for each user whose
+//! tokens the front end streams: HTTP, messages between processes, detokenising. Requests that come
+//! together are passed on one after the other: the API server's event loop and its tokenising thread
+//! take `frontend_request_us` for each and `frontend_token_us` for each token of its prompt. So of
+//! users who send at the same moment one is served first, and they drift apart round by round.
 
 use super::law::law;
 
@@ -35,7 +37,10 @@ law! {
         host_request_us = 4.4 in [0.0, 10000.0] else 4.4,
         /// From the client to the engine's queue and back, for a client on the other side of HTTP.
         frontend_us = 8500.0 in [0.0, 1000000.0] else 8500.0,
+        /// One request after another: what the server does before the engine knows of it.
+        frontend_request_us = 1000.0 in [0.0, 1000000.0] else 1000.0,
         frontend_token_us = 1.0 in [0.0, 1000.0] else 1.0,
+        /// Of each user whose tokens the front end streams.
         frontend_user_us = 200.0 in [0.0, 100000.0] else 200.0,
     }
 }
@@ -51,10 +56,15 @@ impl Default for HostLaw {
 }
 
 impl HostLaw {
-    /// What a client waits for beside the engine, of `num_users` at the same time.
-    pub fn frontend_ns(&self, num_prompt_tokens: u32, num_users: u32) -> u64 {
-        let tokens = self.frontend_token_us * f64::from(num_prompt_tokens);
-        to_ns(self.frontend_us + tokens + self.frontend_user_us * f64::from(num_users))
+    /// What a client waits for beside the engine and the requests of others, of `num_users` at the
+    /// same time.
+    pub fn frontend_latency_ns(&self, num_users: u32) -> u64 {
+        to_ns(self.frontend_us + self.frontend_user_us * f64::from(num_users))
+    }
+
+    /// How long the front end is busy with one request before the engine has it.
+    pub fn frontend_busy_ns(&self, num_prompt_tokens: u32) -> u64 {
+        to_ns(self.frontend_request_us + self.frontend_token_us * f64::from(num_prompt_tokens))
     }
 }
 

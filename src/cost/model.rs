@@ -23,7 +23,8 @@ impl ConstantCost {
 }
 
 impl CostModel {
-    /// The time of one step; engine cores that share its experts have as many tokens. A step without tokens runs nothing and takes none.
+    /// The time of one step; engine cores that share its experts have as many tokens. A step without tokens
+    /// runs nothing and takes none.
     ///
     /// Remembers what it computed, hence `&mut`; the answer does not depend on earlier calls.
     pub fn step_time(&mut self, shape: &StepShape) -> StepTime {
@@ -54,14 +55,6 @@ impl CostModel {
         match self {
             Self::Constant(_) => 0,
             Self::Roofline(roofline) => roofline.host_ns(num_requests),
-        }
-    }
-
-    /// Whether the step lies within what was measured; a constant cost is exact everywhere.
-    pub fn is_in_range(&self, shape: &StepShape) -> bool {
-        match self {
-            Self::Constant(_) => true,
-            Self::Roofline(roofline) => roofline.is_in_range(shape),
         }
     }
 }

@@ -47,6 +47,8 @@ law! {
         small_block_gain = 1.0 in [0.05, 2.0] else 1.0,
         /// Depth of the inner loops, microseconds for each 10,000 steps.
         depth_us = 10.0 in [0.0, 60.0] else 0.0,
+        /// Share of the choices of other ranks' experts that the kernel passes over all the same.
+        absent_share = 0.5 in [0.0, 1.0] else 0.0,
     }
 }
 
@@ -60,6 +62,8 @@ pub struct MoeShape {
     pub num_experts: u32,
     /// A share of the model's where several ranks hold the experts.
     pub experts_per_token: f64,
+    /// All choices of a token, of which kernels may pass over those of other ranks too.
+    pub rows_per_token: f64,
     /// Three with a gate, two without.
     pub expert_matrices: u32,
     pub dtype: Dtype,
@@ -106,6 +110,18 @@ impl ExpertLoads {
         }
         all
     }
+
+    /// Of several, at least one.
+    pub fn mean(loads: &[Self]) -> Self {
+        let share = 1.0 / loads.len() as f64;
+        let mut mean = Self { hit: 0.0, rows: 0.0, blocks: [0.0; 4] };
+        for load in loads {
+            mean.hit += share * load.hit;
+            mean.rows += share * load.rows;
+            mean.blocks.iter_mut().zip(load.blocks).for_each(|(mean, blocks)| *mean += share * blocks);
+        }
+        mean
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -114,6 +130,7 @@ pub struct MoeLayer {
     is_tuned: bool,
     num_experts: f64,
     experts_per_token: f64,
+    rows_per_token: f64,
     expert_us: f64,
     row_us: f64,
     memory_us_per_row: f64,
@@ -135,6 +152,7 @@ impl MoeLayer {
             is_tuned: shape.is_tuned,
             num_experts: f64::from(shape.num_experts),
             experts_per_token: shape.experts_per_token,
+            rows_per_token: shape.rows_per_token,
             expert_us: expert_bytes / (bytes_per_us * law.memory_efficiency),
             row_us: 2.0 * matrices * hidden * (inter + law.pad_inter)
                 / (peak * 1e-6 * law.compute_efficiency),
@@ -174,7 +192,9 @@ impl MoeLayer {
             gain *= law.small_block_gain;
         }
         let compute = self.row_us * blocks * (block + law.pad_rows) / gain;
-        let memory = hit * self.expert_us + rows * self.memory_us_per_row;
+        let absent = (self.rows_per_token * f64::from(num_tokens) - rows).max(0.0);
+        let passed = rows + law.absent_share * absent;
+        let memory = hit * self.expert_us + passed * self.memory_us_per_row;
         self.fixed_us + smooth_max(compute, memory, law.p)
     }
 }
@@ -233,6 +253,7 @@ mod tests {
             inter: 500,
             num_experts: 64,
             experts_per_token: 4.0,
+            rows_per_token: 4.0,
             expert_matrices,
             dtype: Dtype::Bf16,
             is_tuned: false,

@@ -38,6 +38,8 @@ impl StepTokens {
 pub struct Parallelism {
     pub tensor_parallel_size: u32,
     pub pipeline_parallel_size: u32,
+    /// Ranks of tensor parallelism that share the KV cache of a sequence between them by tokens.
+    pub decode_context_parallel_size: u32,
     /// Engine cores that hold attention and dense layers each for themselves and share the experts.
     pub data_parallel_size: u32,
     /// Ranks hold whole experts, each some of them, instead of a slice of every one.
@@ -67,6 +69,7 @@ impl Parallelism {
         Self {
             tensor_parallel_size,
             pipeline_parallel_size: 1,
+            decode_context_parallel_size: 1,
             data_parallel_size: 1,
             enable_expert_parallel: false,
             all2all_backend: All2AllBackend::AllgatherReducescatter,

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! tile    = u (pairs / q + pad_tokens) + tile_us        u: a tile's time per token of context
-//! compute = throttled(pnorm(waves(tiles / SMs) tile, max(tail (u kv + tile_us), tile)))
+//! compute = pnorm(waves(tiles / SMs) tile, max(tail (u kv + tile_us), tile))
 //! t       = t0 + pnorm(compute, read / bandwidth) + write_passes written / bandwidth
+//!              + write_block_us blocks / SMs
 //! ```
 //!
 //! Several chunks in a step are one launch, so their tiles add up before the waves are counted. Keys
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PrefillChunk;
 use super::attention::AttentionShape;
-use super::law::{L2, law, throttled, waves};
+use super::law::{L2, law, waves};
 use super::smooth_max::smooth_max;
 use crate::catalog::Gpu;
 
@@ -44,10 +45,10 @@ law! {
         memory_p = 1.5 in [0.6, 8.0] else 2.0,
         /// Passes of the cache write over what it reads and writes.
         write_passes = 1.5 in [0.2, 20.0] else 0.0,
+        /// The same for each block of threads, on one SM.
+        write_block_us = 0.7 in [0.0, 10.0] else 0.0,
         /// How far tiles run in whole waves.
         wave_share = 0.5 in [0.0, 1.0] else 0.0,
-        /// Loss to the power limit for each factor of e beyond 1 ms.
-        throttle = 0.02 in [0.0, 0.2] else 0.0,
         /// What packing the heads of single queries takes before and after, where only these are.
         one_query_us = 5.0 in [0.0, 40.0] else 0.0,
         /// Speed of a warm L2 against memory.
@@ -56,8 +57,6 @@ law! {
         l2_share = 0.5 in [0.05, 2.0] else 0.5,
     }
 }
-
-const THROTTLED_FROM_US: f64 = 1000.0;
 
 /// Query-key pairs of `chunk` divided by its queries: the mean number of tokens a query sees, the
 /// window included.
@@ -88,6 +87,8 @@ pub struct PrefillAttention {
     query_bytes: f64,
     kv_bytes: f64,
     written_bytes: f64,
+    /// Per new token, all SMs together.
+    write_us: f64,
     bytes_per_us: f64,
 }
 
@@ -106,6 +107,7 @@ impl PrefillAttention {
             query_bytes: shape.prefill_query_bytes,
             kv_bytes: shape.kv_bytes_per_token,
             written_bytes: shape.new_kv_bytes + shape.kv_bytes_per_token,
+            write_us: law.write_block_us * shape.write_blocks / num_sms,
             bytes_per_us: gpu.hbm_bytes_per_s * 1e-6,
         }
     }
@@ -118,7 +120,7 @@ impl PrefillAttention {
     pub fn time_us(&self, chunks: &[PrefillChunk], window_tokens: Option<u32>) -> f64 {
         let law = &self.law;
         let (mut work, mut all_tiles, mut longest) = (0.0, 0.0, 0.0f64);
-        let (mut read, mut written) = (0.0, 0.0);
+        let (mut read, mut written, mut write_us) = (0.0, 0.0, 0.0);
         for &chunk in chunks {
             let queries = f64::from(chunk.num_tokens);
             let tiles = self.tiles(chunk.num_tokens);
@@ -129,10 +131,10 @@ impl PrefillAttention {
             longest = longest.max(law.tail * (self.token_us * visible + law.tile_us)).max(tile);
             read += queries * self.query_bytes + visible.max(queries) * self.kv_bytes;
             written += queries * self.written_bytes;
+            write_us += queries * self.write_us;
         }
         let waves = waves(all_tiles, self.num_sms, law.wave_share);
-        let mut compute = smooth_max(waves * work / all_tiles, longest, law.p);
-        compute *= throttled(compute, THROTTLED_FROM_US, law.throttle);
+        let compute = smooth_max(waves * work / all_tiles, longest, law.p);
         let speedup = self.l2.speedup(read + written, self.l2_bytes, law.l2_speedup, law.l2_share);
         let bytes_per_us = self.bytes_per_us * speedup;
         let memory = read / (bytes_per_us * law.memory_efficiency);
@@ -142,6 +144,7 @@ impl PrefillAttention {
             + packing_us
             + smooth_max(compute, memory, law.memory_p)
             + law.write_passes * written / bytes_per_us
+            + write_us
     }
 
     fn tiles(&self, queries: u32) -> f64 {

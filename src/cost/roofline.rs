@@ -60,7 +60,7 @@ impl Roofline {
         }
         Self {
             layers: Layers::new(model, gpu, parallelism, &profile),
-            attention: Attention::new(model, gpu, parallelism.tensor_parallel_size, &profile),
+            attention: Attention::new(model, gpu, parallelism, &profile),
             host: Host::new(*profile.host(), model.num_hidden_layers),
             drafter: drafts.map(|drafts| Drafter::new(drafts, model, gpu, parallelism, &profile)),
             stages: Stages::new(model, parallelism, &profile),
@@ -86,11 +86,14 @@ impl Roofline {
 
     pub(super) fn step_time(&mut self, shape: &StepShape, tokens: StepTokens) -> StepTime {
         let num_tokens = tokens.own;
-        let (layers, host, stages) = (&self.layers, &self.host, &self.stages);
+        let (layers, attention, host, stages) = (&self.layers, &self.attention, &self.host, &self.stages);
         let [gemm_ns, _, comms_ns, elementwise_ns] = self.layers_ns.get(num_tokens, || {
             let [gemm_ns, moe_ns, comms_ns, elementwise_ns] =
                 parts_ns(layers.time_us(num_tokens), host, num_tokens);
-            [gemm_ns, moe_ns, comms_ns + stages.sends_ns(host, num_tokens), elementwise_ns]
+            let exchange_us = attention.exchange_us(num_tokens);
+            let exchange_ns = host.kernels_ns(Kernels::Collectives, exchange_us, num_tokens);
+            let sends_ns = stages.sends_ns(host, num_tokens);
+            [gemm_ns, moe_ns, comms_ns + sends_ns + exchange_ns, elementwise_ns]
         });
         let experts_ns =
             || layers.experts_us(tokens).map_or([0; 4], |times| parts_ns(times, host, tokens.most));
@@ -122,6 +125,9 @@ impl Roofline {
             time.drafts_ns = host.kernels_ns(Kernels::Others, drafter.time_us(shape), num_tokens);
             time.head_ns += time.drafts_ns;
         }
+        if !self.is_in_range(shape) {
+            time.extrapolated_ns = time.gpu_ns();
+        }
         time
     }
 
@@ -130,7 +136,7 @@ impl Roofline {
         self.host.host_ns(num_requests)
     }
 
-    pub(super) fn is_in_range(&self, shape: &StepShape) -> bool {
+    fn is_in_range(&self, shape: &StepShape) -> bool {
         let longest_prefill = shape
             .prefill_chunks
             .iter()
@@ -321,11 +327,13 @@ mod tests {
 
     #[test]
     fn the_range_is_what_was_measured() {
-        let cost = cost("Llama-3.1-8B", "RTX-PRO-6000", 1);
-        assert!(cost.is_in_range(&prefill(2048, 4096)));
-        assert!(!cost.is_in_range(&prefill(4096, 0)));
-        assert!(!cost.is_in_range(&prefill(16, 100_000)));
-        assert!(!cost.is_in_range(&decode(1, 100_000)));
+        let mut cost = cost("Llama-3.1-8B", "RTX-PRO-6000", 1);
+        let within = cost.step_time(&prefill(2048, 4096));
+        assert_eq!(within.extrapolated_ns, 0);
+        for shape in [prefill(4096, 0), prefill(16, 100_000), decode(1, 100_000)] {
+            let beyond = cost.step_time(&shape);
+            assert_eq!(beyond.extrapolated_ns, beyond.gpu_ns());
+        }
     }
 
     #[test]

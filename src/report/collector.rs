@@ -440,6 +440,10 @@ impl Collector {
                 } else {
                     0.0
                 },
+                extrapolated: mean(
+                    self.step_times.iter().map(|times| times.time.extrapolated_ns).sum::<u64>() as f64,
+                    self.gpu_ns,
+                ),
             },
             speculative_decoding: (self.spec.num_drafts > 0).then(|| SpeculativeDecoding {
                 drafts: self.spec.num_drafts,

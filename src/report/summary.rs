@@ -176,6 +176,9 @@ pub struct Steps {
     pub mean_host_ms: f64,
     /// Share of the run in which the GPU computed; of several replicas the mean.
     pub gpu_busy: f64,
+    /// Share of the GPU's time in steps with more tokens or longer contexts than were measured for the cost
+    /// profile.
+    pub extrapolated: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

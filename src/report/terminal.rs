@@ -112,6 +112,15 @@ pub fn terminal_table(summary: &RunSummary) -> String {
             100.0 * steps.gpu_busy
         ),
     );
+    if steps.extrapolated > 0.0 {
+        row(
+            "extrapolated",
+            format!(
+                "{:.1} % of the GPU's time: steps beyond what was measured for its profile",
+                100.0 * steps.extrapolated
+            ),
+        );
+    }
     if let Some(spec) = &summary.speculative_decoding {
         row(
             "drafts",

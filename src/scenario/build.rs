@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use super::ScenarioError;
 use super::cluster_section::ClusterSection;
 use super::file::ScenarioFile;
-use super::pool::{Pool, pools};
+use super::pool::{Pool, check_count, check_router, pools};
 use super::replica::ReplicaPlace;
 use super::shared_tiers::SharedTiers;
 use super::template::Template;
@@ -252,7 +252,12 @@ impl Scenario {
     }
 
     /// So many replicas of the first kind behind a router, and no other.
-    pub fn with_fleet(&self, num_replicas: u32, router: &RouterConfig) -> Self {
+    ///
+    /// # Errors
+    /// As of a scenario with this `cluster`.
+    pub fn with_fleet(&self, num_replicas: u32, router: &RouterConfig) -> Result<Self, ScenarioError> {
+        check_count(&self.typed, "cluster.replicas", num_replicas)?;
+        check_router(&self.typed, router)?;
         let mut fleet = self.clone();
         fleet.pools.truncate(1);
         for pool in &mut fleet.pools {
@@ -260,10 +265,17 @@ impl Scenario {
         }
         fleet.file.cluster = Some(ClusterSection {
             replicas: Some(num_replicas),
+            replicas_per_node: self.file.cluster.as_ref().and_then(|cluster| cluster.replicas_per_node),
             router: router.clone(),
             ..ClusterSection::default()
         });
-        fleet
+        Ok(fleet)
+    }
+
+    /// Why a router that reads KV events can never find their hashes, if that is so.
+    pub(crate) fn hash_mismatch(&self, router: &RouterConfig) -> Option<String> {
+        let pool = self.pools.first().filter(|_| router.reads_events())?;
+        router.hash().mismatch(&pool.engine, pool.section.python_hash_seed.as_deref())
     }
 
     /// Of all kinds.
@@ -275,11 +287,11 @@ impl Scenario {
         self.file.cluster.as_ref().map(|cluster| cluster.router.clone()).unwrap_or_default()
     }
 
-    /// An error unless there is just one replica, for what makes sense of one alone.
+    /// An error unless there is just one replica, for what makes sense of one alone. `or` is what else to do.
     ///
     /// # Errors
     /// There are several.
-    pub(crate) fn check_alone(&self, what: &str) -> Result<(), ScenarioError> {
+    pub(crate) fn check_alone(&self, what: &str, or: &str) -> Result<(), ScenarioError> {
         let ranks = self.pools[0].section.data_parallel_size;
         match self.num_replicas() {
             1 if ranks > 1 => Err(self
@@ -293,7 +305,7 @@ impl Scenario {
             several => Err(self
                 .typed
                 .wrong("cluster", format!("{what} is of one replica, and the scenario has {several}"))
-                .hint("add --set cluster=null to look at one")),
+                .hint(format!("add --set cluster=null to look at one{or}"))),
         }
     }
 

@@ -204,6 +204,7 @@ impl EngineSection {
         Parallelism {
             pipeline_parallel_size: self.pipeline_parallel_size.max(1),
             data_parallel_size: self.data_parallel_size.max(1),
+            decode_context_parallel_size: self.decode_context_parallel_size.max(1),
             enable_expert_parallel: self.enable_expert_parallel,
             all2all_backend: self.all2all_backend,
             ..Parallelism::tensor(self.tensor_parallel_size.max(1))
@@ -223,6 +224,11 @@ impl EngineSection {
         })
     }
 
+    /// Drafts come from a layer with KV cache of its own.
+    pub(super) fn has_draft_head(&self) -> bool {
+        matches!(self.drafts(), Some(Drafts::Head { .. }))
+    }
+
     /// What decides how much memory is left for KV cache; `engine` is what was made of this.
     pub(super) fn memory_config(&self, engine: &EngineConfig) -> MemoryConfig {
         MemoryConfig {
@@ -234,6 +240,7 @@ impl EngineSection {
             max_num_batched_tokens: engine.max_num_batched_tokens,
             max_num_seqs: engine.max_num_seqs,
             estimate_cudagraphs: !self.enforce_eager,
+            has_draft_head: self.has_draft_head(),
         }
     }
 
@@ -286,7 +293,12 @@ impl EngineSection {
 
     fn groups(&self, model: &Model) -> Vec<KvCacheSpec> {
         let size = |block_size: Option<u32>| block_size.unwrap_or(self.block_size);
-        let Some(groups) = &self.kv_cache_groups else { return groups_of(model, self.block_size) };
+        let Some(groups) = &self.kv_cache_groups else {
+            return match self.has_draft_head() {
+                true => groups_of(&model.with_draft_layer(), self.block_size),
+                false => groups_of(model, self.block_size),
+            };
+        };
         groups
             .iter()
             .map(|group| match *group {

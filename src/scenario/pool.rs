@@ -16,6 +16,7 @@ use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{BlockHashing, ConstantCost, CostModel, HashingLaw, Profile, Roofline};
 use crate::engine::EngineConfig;
+use crate::simulation::router::RouterConfig;
 use crate::simulation::{AutoscalerConfig, Role};
 use crate::workload::ConfigError;
 
@@ -108,10 +109,7 @@ impl Pool {
 pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Pool>), ScenarioError> {
     let own = Pool::new(None, 1, typed, file)?;
     let Some(cluster) = &file.cluster else { return Ok((own.clone(), vec![own])) };
-    cluster.router.validate().map_err(|ConfigError { field, found, expected }| {
-        let error = typed.wrong(&format!("cluster.router.{field}"), format!("`{field}` is {found}"));
-        error.hint(format!("give {expected}"))
-    })?;
+    check_router(typed, &cluster.router)?;
     let pools = match (&cluster.pools, cluster.replicas) {
         (Some(_), Some(_)) => {
             return Err(typed
@@ -207,7 +205,15 @@ fn pool(
     Ok(pool)
 }
 
-fn check_count(typed: &Typed, field: &str, count: u32) -> Result<u32, ScenarioError> {
+/// The settings of a router, wherever they come from.
+pub(super) fn check_router(typed: &Typed, router: &RouterConfig) -> Result<(), ScenarioError> {
+    router.validate().map_err(|ConfigError { field, found, expected }| {
+        let error = typed.wrong(&format!("cluster.router.{field}"), format!("`{field}` is {found}"));
+        error.hint(format!("give {expected}"))
+    })
+}
+
+pub(super) fn check_count(typed: &Typed, field: &str, count: u32) -> Result<u32, ScenarioError> {
     if (1..=MAX_REPLICAS).contains(&count) {
         return Ok(count);
     }

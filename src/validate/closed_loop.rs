@@ -1,11 +1,18 @@
 //! So many users, each of whom sends the next random prompt when the answer to the last is there:
 //! `vllm bench serve --dataset-name random --max-concurrency N --ignore-eos`.
+//!
+//! The front end passes requests on one after the other. That matters where all answers are equally
+//! long: users who are in step end together and send together, and if the engine heard of them all at
+//! once, their prompts would collide in every round. As it is, it begins with the first while the
+//! others are on their way, and one user after another falls out of step.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use rand::RngExt;
 
 use super::bench_run::ClosedLoopLoad;
+use crate::cost::host::HostLaw;
 use crate::prompt::TokenRuns;
 use crate::units::SimTime;
 use crate::workload::{Arrival, RequestSpec, Workload, WorkloadError, rng};
@@ -13,44 +20,80 @@ use crate::workload::{Arrival, RequestSpec, Workload, WorkloadError, rng};
 /// Token ids of one request; far enough apart that no two requests share one.
 const IDS_PER_REQUEST: u64 = 1 << 32;
 
+/// How long each request, by its index, was in the front end before it came to the engine.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FrontEndLog(Arc<Mutex<Vec<u64>>>);
+
+impl FrontEndLog {
+    fn push(&self, delay_ns: u64) {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(delay_ns);
+    }
+
+    pub fn delay_ns(&self, index: u64) -> u64 {
+        let delays = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        delays.get(index as usize).copied().unwrap_or(0)
+    }
+}
+
 pub(super) struct ClosedLoop {
     load: ClosedLoopLoad,
     seed: u64,
-    /// From the end of an answer in the engine to the arrival of the next request there.
+    host: HostLaw,
+    /// From the end of an answer in the engine to the next request at the front end's queue, all
+    /// that does not keep other requests waiting.
     round_trip: SimTime,
     num_sent: u64,
     /// Users who are about to send, by time and then by the request that they waited for.
     ready: BTreeMap<(SimTime, u64), ()>,
+    /// When the front end has passed on all requests so far.
+    frontend_free_at: SimTime,
+    log: FrontEndLog,
 }
 
 impl ClosedLoop {
-    pub fn new(load: ClosedLoopLoad, seed: u64, round_trip: SimTime) -> Self {
+    pub fn new(load: ClosedLoopLoad, seed: u64, host: &HostLaw, log: FrontEndLog) -> Self {
         let ready = (0..u64::from(load.concurrency)).map(|user| ((SimTime::ZERO, user), ())).collect();
-        Self { load, seed, round_trip, num_sent: 0, ready }
+        Self {
+            load,
+            seed,
+            host: *host,
+            round_trip: SimTime(host.frontend_latency_ns(load.concurrency)),
+            num_sent: 0,
+            ready,
+            frontend_free_at: SimTime::ZERO,
+            log,
+        }
     }
 
-    fn length(&self, longest: u32, rng: &mut impl rand::Rng) -> u32 {
-        let shortest = (f64::from(longest) * self.load.range_ratio) as u32;
-        rng.random_range(shortest.min(longest)..=longest).max(1)
+    /// Tokens of prompt and answer of the next request.
+    fn lengths(&self) -> (u32, u32) {
+        let mut rng = rng::stream(self.seed, "closed loop lengths", self.num_sent);
+        let mut length = |longest: u32| {
+            let shortest = (f64::from(longest) * self.load.range_ratio) as u32;
+            rng.random_range(shortest.min(longest)..=longest).max(1)
+        };
+        (length(self.load.input_tokens), length(self.load.output_tokens))
     }
 }
 
 impl Workload for ClosedLoop {
     fn peek(&mut self) -> Result<Option<SimTime>, WorkloadError> {
-        let is_over = self.num_sent == u64::from(self.load.num_requests);
-        Ok(self.ready.first_key_value().filter(|_| !is_over).map(|(&(at, _), ())| at))
+        if self.num_sent == u64::from(self.load.num_requests) {
+            return Ok(None);
+        }
+        let Some((&(at, _), ())) = self.ready.first_key_value() else { return Ok(None) };
+        let busy_ns = self.host.frontend_busy_ns(self.lengths().0);
+        Ok(Some(at.max(self.frontend_free_at) + SimTime(busy_ns)))
     }
 
     fn next(&mut self) -> Result<Option<Arrival>, WorkloadError> {
-        if self.peek()?.is_none() {
-            return Ok(None);
-        }
-        let Some(((at, _), ())) = self.ready.pop_first() else { return Ok(None) };
+        let Some(at) = self.peek()? else { return Ok(None) };
+        let Some(((sent, _), ())) = self.ready.pop_first() else { return Ok(None) };
+        let (input, output) = self.lengths();
         let index = self.num_sent;
         self.num_sent += 1;
-        let mut rng = rng::stream(self.seed, "closed loop lengths", index);
-        let input = self.length(self.load.input_tokens, &mut rng);
-        let output = self.length(self.load.output_tokens, &mut rng);
+        self.frontend_free_at = at;
+        self.log.push(at.since(sent).as_ns());
         let start = index * IDS_PER_REQUEST;
         let prompt = TokenRuns::from_run(start, input);
         let output = TokenRuns::from_run(start + IDS_PER_REQUEST / 2, output);
@@ -78,20 +121,46 @@ mod tests {
             num_requests: 3,
             input_tokens: 100,
             output_tokens: 10,
+            range_ratio: 1.0,
+        };
+        // 5 us there and back, and 1 us + 0.01 us for each token before the engine.
+        let host = HostLaw {
+            frontend_us: 4.0,
+            frontend_user_us: 0.5,
+            frontend_request_us: 1.0,
+            frontend_token_us: 0.01,
+            ..HostLaw::default()
+        };
+        let log = FrontEndLog::default();
+        let mut workload = ClosedLoop::new(load, 1, &host, log.clone());
+        let first = workload.next().unwrap().unwrap();
+        assert_eq!((first.at, first.request.index), (SimTime(2_000), 0));
+        assert_eq!((first.request.prompt.len(), first.request.output.len()), (100, 10));
+        // The second waits for the first.
+        assert_eq!(workload.next().unwrap().unwrap().at, SimTime(4_000));
+        assert_eq!(workload.peek().unwrap(), None);
+        workload.finished(1, SimTime(100_000));
+        assert_eq!(workload.peek().unwrap(), Some(SimTime(107_000)));
+        assert_eq!(workload.next().unwrap().unwrap().request.index, 2);
+        assert_eq!([0, 1, 2].map(|index| log.delay_ns(index)), [2_000, 4_000, 2_000]);
+        // All are sent.
+        workload.finished(0, SimTime(200_000));
+        assert!(workload.next().unwrap().is_none());
+    }
+
+    #[test]
+    fn lengths_are_drawn_from_the_range() {
+        let load = ClosedLoopLoad {
+            concurrency: 50,
+            num_requests: 50,
+            input_tokens: 100,
+            output_tokens: 10,
             range_ratio: 0.8,
         };
-        let mut workload = ClosedLoop::new(load, 1, SimTime(5));
-        let first = workload.next().unwrap().unwrap();
-        assert_eq!((first.at, first.request.index), (SimTime::ZERO, 0));
-        assert!((80..=100).contains(&first.request.prompt.len()));
-        assert!((8..=10).contains(&first.request.output.len()));
-        assert_eq!(workload.next().unwrap().unwrap().at, SimTime::ZERO);
-        assert_eq!(workload.peek().unwrap(), None);
-        workload.finished(1, SimTime(100));
-        assert_eq!(workload.peek().unwrap(), Some(SimTime(105)));
-        assert_eq!(workload.next().unwrap().unwrap().request.index, 2);
-        // All are sent.
-        workload.finished(0, SimTime(200));
-        assert!(workload.next().unwrap().is_none());
+        let mut workload = ClosedLoop::new(load, 1, &HostLaw::default(), FrontEndLog::default());
+        while let Some(arrival) = workload.next().unwrap() {
+            assert!((80..=100).contains(&arrival.request.prompt.len()));
+            assert!((8..=10).contains(&arrival.request.output.len()));
+        }
     }
 }

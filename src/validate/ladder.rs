@@ -157,7 +157,7 @@ pub(super) struct StageFigures<'a> {
 }
 
 impl<'a> StageFigures<'a> {
-    pub fn new(ladder: &'a Ladder, frontend_ns: &'a dyn Fn(u32) -> u64) -> Self {
+    pub fn new(ladder: &'a Ladder, frontend_ns: &'a dyn Fn(&RequestRecord) -> u64) -> Self {
         Self { ladder, stages: ladder.stages.iter().map(|_| Figures::new(frontend_ns)).collect() }
     }
 }

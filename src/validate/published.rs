@@ -6,6 +6,12 @@
 //! an 8-bit KV cache. (README.md and benchmarks/ of the repository SemiAnalysisAI/InferenceX:
 //! `--random-range-ratio 0.8`, `--num-prompts $((CONC * 10))`, `--max-num-batched-tokens 8192`,
 //! `--kv-cache-dtype fp8`, `--gpu-memory-utilization`.)
+//!
+//! The collection's own runs of vLLM 0.12 were set up by AIConfigurator, whose generator gives a step
+//! as many tokens as the prompt has, 1,500 and the requests of a batch, of which it takes 512 at least
+//! (`rule_plugin/vllm.rule` of the repository ai-dynamo/aiconfigurator). The table does not say so,
+//! but no other limit fits: at 8 users with 1,024 tokens each the first token came after 126 ms, which
+//! a step of all eight does not allow, and 128 users with 4,096 were served 3,900 tokens a step.
 
 use super::bench_run::{ClosedLoopLoad, Settings};
 use crate::cost::Format;
@@ -24,8 +30,18 @@ pub(super) fn multiplies_ranks(source: &str, [tp, dp, ep]: [u32; 3]) -> bool {
     source == "aiconfigurator/silicon_sample.csv" && dp == tp && dp > 1 && ep == tp * dp
 }
 
+/// Source and version of the runs that AIConfigurator set up.
+const AICONFIGURATOR: (&str, &str) = ("aiconfigurator/silicon_sample.csv", "0.12.0");
+/// What its step takes beyond the tokens of a prompt.
+const AICONFIGURATOR_TOKENS: u32 = 512 + 1500;
+
 /// Fills in what the benchmark states; other loads stay as they are.
-pub(super) fn fill_in(settings: &mut Settings, load: &mut ClosedLoopLoad) {
+pub(super) fn fill_in(source: &str, settings: &mut Settings, load: &mut ClosedLoopLoad) {
+    if (source, settings.engine_version.as_str()) == AICONFIGURATOR {
+        let tokens = load.input_tokens.saturating_add(AICONFIGURATOR_TOKENS);
+        settings.max_num_batched_tokens.get_or_insert(tokens);
+        return;
+    }
     let model = settings.model.to_lowercase();
     let is_known = MODELS.iter().any(|known| model.contains(known));
     if !is_known || !LENGTHS.contains(&(load.input_tokens, load.output_tokens)) {

@@ -169,6 +169,6 @@ fn read_load(row: &Row<'_>, settings: &mut Settings) -> Result<Result<Load, Stri
         output_tokens,
         range_ratio: 1.0,
     };
-    published::fill_in(settings, &mut load);
+    published::fill_in(row.text("source"), settings, &mut load);
     Ok(Ok(Load::ClosedLoop(load)))
 }

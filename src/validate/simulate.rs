@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::bench_run::{BenchRun, Load, Settings};
-use super::closed_loop::ClosedLoop;
+use super::closed_loop::{ClosedLoop, FrontEndLog};
 use super::ladder::{LadderWorkload, StageFigures};
 use super::recorded::Recorded;
 use super::requests_csv::latency_metrics;
@@ -103,14 +103,21 @@ impl Server {
             Load::Recorded(_) => 0,
             Load::Ladder { ladder, .. } => ladder.max_concurrency / ladder.num_replicas,
         };
-        let frontend_ns = |tokens: u32| {
-            if self.is_remote { profile.host.frontend_ns(tokens, num_users) } else { 0 }
+        let log = FrontEndLog::default();
+        let frontend_ns = |request: &RequestRecord| {
+            let before_ns = match load {
+                _ if !self.is_remote => return 0,
+                // With the wait for requests of others.
+                Load::ClosedLoop(_) => log.delay_ns(request.index),
+                Load::Recorded(_) | Load::Ladder { .. } => {
+                    profile.host.frontend_busy_ns(request.num_prompt_tokens)
+                }
+            };
+            before_ns + profile.host.frontend_latency_ns(num_users)
         };
         let workload: Box<dyn Workload> = match load {
             Load::Recorded(requests) => Box::new(Recorded::new(requests, SimTime::ZERO)),
-            Load::ClosedLoop(load) => {
-                Box::new(ClosedLoop::new(*load, SEED, SimTime(frontend_ns(load.input_tokens))))
-            }
+            Load::ClosedLoop(load) => Box::new(ClosedLoop::new(*load, SEED, &profile.host, log.clone())),
             Load::Ladder { ladder, .. } => Box::new(LadderWorkload::new(ladder.as_ref().clone(), SEED)),
         };
         let mut served = profile.clone();
@@ -204,6 +211,7 @@ fn memory_config(settings: &Settings, scenario: &Scenario) -> MemoryConfig {
         // A version that nobody names is today's; one that is named and has no number is an old one.
         estimate_cudagraphs: settings.engine_version.is_empty()
             || settings.version().is_some_and(|version| version >= ESTIMATES_CUDAGRAPHS),
+        has_draft_head: false,
     }
 }
 
@@ -232,7 +240,7 @@ fn decode_shape(load: &Load) -> StepShape {
 
 /// Collects what the client of a benchmark would see.
 pub(super) struct Figures<'a> {
-    frontend_ns: &'a dyn Fn(u32) -> u64,
+    frontend_ns: &'a dyn Fn(&RequestRecord) -> u64,
     ttft_ns: Vec<u64>,
     tpot_ns: Vec<u64>,
     e2e_ns: Vec<u64>,
@@ -244,7 +252,7 @@ pub(super) struct Figures<'a> {
 }
 
 impl<'a> Figures<'a> {
-    pub fn new(frontend_ns: &'a dyn Fn(u32) -> u64) -> Self {
+    pub fn new(frontend_ns: &'a dyn Fn(&RequestRecord) -> u64) -> Self {
         Self {
             frontend_ns,
             ttft_ns: Vec::new(),
@@ -287,7 +295,7 @@ impl Observer for Figures<'_> {
     }
 
     fn on_request(&mut self, request: &RequestRecord) {
-        let frontend_ns = (self.frontend_ns)(request.num_prompt_tokens);
+        let frontend_ns = (self.frontend_ns)(request);
         let Some(first_token) = request.first_token else { return };
         self.ttft_ns.push(first_token.since(request.arrival).as_ns() + frontend_ns);
         self.e2e_ns.push(request.finished.since(request.arrival).as_ns() + frontend_ns);

@@ -150,18 +150,18 @@ impl Operation for PrefillOperation {
             "tail",
             "memory_p",
             "write_passes",
+            "write_block_us",
             "wave_share",
-            "throttle",
         ];
         let warm: &[&str] = &[
             "t0_us",
             "compute_efficiency",
             "memory_efficiency",
-            "p",
             "tile_us",
             "pad_tokens",
             "memory_p",
             "write_passes",
+            "write_block_us",
             "wave_share",
             "l2_speedup",
             "l2_share",
@@ -170,24 +170,14 @@ impl Operation for PrefillOperation {
             "t0_us",
             "compute_efficiency",
             "memory_efficiency",
-            "p",
             "tile_us",
             "pad_tokens",
             "tail",
             "memory_p",
             "write_passes",
+            "write_block_us",
             "wave_share",
             "one_query_us",
-        ];
-        // What few head counts can tell.
-        let lean: &[&str] = &[
-            "t0_us",
-            "compute_efficiency",
-            "memory_efficiency",
-            "tile_us",
-            "pad_tokens",
-            "memory_p",
-            "wave_share",
         ];
         let kernels = [
             (64, Packing::OneQuery),
@@ -197,7 +187,7 @@ impl Operation for PrefillOperation {
         ];
         let variant = |(tile_rows, packing)| {
             let law = PrefillAttentionLaw::neutral(tile_rows, packing);
-            [long, warm, single, lean].map(|free| Variant { law, free })
+            [long, warm, single].map(|free| Variant { law, free })
         };
         kernels.into_iter().flat_map(variant).collect()
     }
@@ -211,6 +201,7 @@ impl Operation for PrefillOperation {
             prefill_heads_kv: one.prefill_heads_kv * batch,
             prefill_query_bytes: one.prefill_query_bytes * batch,
             new_kv_bytes: one.new_kv_bytes * batch,
+            write_blocks: one.write_blocks * batch,
             kv_bytes_per_token: one.kv_bytes_per_token * batch,
             ..one
         };

@@ -25,22 +25,53 @@ fn is_serving(shape: &CollectiveShape) -> bool {
 
 pub(in crate::calibrate) struct NvlinkAllReduceOperation;
 
+const BLACKWELL: &[&str] = &[
+    "t0_us",
+    "rank_us",
+    "direct_efficiency",
+    "two_step_us",
+    "switch_us",
+    "switch_efficiency",
+    "switch_rank_power",
+    "nccl_us",
+    "nccl_megabytes",
+    "nccl_efficiency",
+    "nccl_rank_power",
+];
+const HOPPER: &[&str] = &[
+    "t0_us",
+    "rank_us",
+    "direct_efficiency",
+    "switch_us",
+    "switch_efficiency",
+    "switch_rank_power",
+    "nccl_us",
+    "nccl_efficiency",
+    "nccl_rank_power",
+];
+const AMPERE: &[&str] = &[
+    "t0_us",
+    "rank_us",
+    "direct_efficiency",
+    "two_step_us",
+    "nccl_us",
+    "nccl_megabytes",
+    "nccl_efficiency",
+    "nccl_rank_power",
+];
+
 impl Operation for NvlinkAllReduceOperation {
     type Shape = CollectiveShape;
     type Law = NvlinkAllReduceLaw;
     const SCOPE: &'static str = "in a CUDA graph";
 
-    fn variants(_gpu: &Gpu, _format: Format) -> Vec<Variant<NvlinkAllReduceLaw>> {
-        let free = &[
-            "t0_us",
-            "rank_us",
-            "direct_efficiency",
-            "two_step_us",
-            "efficiency",
-            "rank_power",
-            "large_us",
-            "large_megabytes",
-        ];
+    fn variants(gpu: &Gpu, _format: Format) -> Vec<Variant<NvlinkAllReduceLaw>> {
+        // Two steps are taken on Hopper with 4 and 6 GPUs only, which nobody has published.
+        let free = match gpu.compute_capability {
+            90 => HOPPER,
+            100 | 103 => BLACKWELL,
+            _ => AMPERE,
+        };
         vec![Variant { law: NvlinkAllReduceLaw::neutral(), free }]
     }
 

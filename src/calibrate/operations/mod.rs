@@ -14,4 +14,4 @@ pub(super) use collective::{CollectiveShape, NvlinkAllReduceOperation, RateOpera
 pub(super) use elementwise::{ElementwiseOperation, ElementwiseShape, SamplerOperation, SamplerShape};
 pub(super) use gemm::{GemmOperation, GemmShape};
 pub(super) use moe::{MoeOperation, MoeTiming};
-pub(super) use moe_routing::loads as moe_loads;
+pub(super) use moe_routing::{MoeRouting, RoutingMemo};

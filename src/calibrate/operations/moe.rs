@@ -1,7 +1,7 @@
 use super::super::operation::{Operation, Variant};
 use crate::catalog::Gpu;
 use crate::cost::Format;
-use crate::cost::moe::{BlockRows, BusiestRank, ExpertLoads, MoeLaw, MoeLayer, MoeShape};
+use crate::cost::moe::{BlockRows, ExpertLoads, MoeLaw, MoeLayer, MoeShape};
 use crate::cost::tuned_moe;
 
 #[derive(Clone, Copy, Debug)]
@@ -13,9 +13,9 @@ pub(in crate::calibrate) struct MoeTiming {
     pub experts_per_token: u32,
     pub num_experts: u32,
     pub expert_matrices: u32,
-    /// Ranks that share the experts: the timed rank's load is not known beyond 1.
+    /// Ranks that share the experts, of which one was timed.
     pub expert_parallel: u32,
-    /// Of all ranks together, as the benchmark's routing has it.
+    /// Of the rank that was timed, as the benchmark's routing has it.
     pub loads: ExpertLoads,
 }
 
@@ -42,6 +42,7 @@ impl Operation for MoeOperation {
             "pad_inter",
             "small_block_gain",
             "depth_us",
+            "absent_share",
             // Last, because only 16-bit kernels have tuned configurations.
             "tuned_gain",
         ];
@@ -60,16 +61,12 @@ impl Operation for MoeOperation {
             inter: shape.inter,
             num_experts,
             experts_per_token: f64::from(shape.experts_per_token) / f64::from(shape.expert_parallel),
+            rows_per_token: f64::from(shape.experts_per_token),
             expert_matrices: shape.expert_matrices,
             dtype: format.weights(),
             is_tuned: format == Format::Bf16 && tuned_moe::is_tuned(gpu, num_experts, shape.inter),
         };
-        let layer = MoeLayer::new(&local, gpu, law);
-        if shape.expert_parallel == 1 {
-            return layer.time_with_loads_us(shape.tokens, &shape.loads);
-        }
-        let busiest = BusiestRank::new(shape.expert_parallel, shape.experts_per_token, num_experts);
-        layer.time_with_choices_us(shape.tokens, busiest.experts_per_token(f64::from(shape.tokens)))
+        MoeLayer::new(&local, gpu, law).time_with_loads_us(shape.tokens, &shape.loads)
     }
 
     fn is_in_scope(shape: &MoeTiming, _format: Format, _gpu: &Gpu) -> bool {
@@ -99,7 +96,7 @@ impl Operation for MoeOperation {
             (true, _) if Self::is_serving(shape) => 1.5,
             (true, _) => 1.0,
             (false, 1) => 0.1,
-            (false, _) => 0.0,
+            (false, _) => 0.1,
         }
     }
 }
