@@ -43,11 +43,11 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
 /// Names of the pools with the number of each replica's; one without a name if there are none.
 fn pools(view: &RunView<'_>) -> (Vec<String>, Vec<usize>) {
     let mut names: Vec<String> = Vec::new();
-    // Data-parallel ranks come and go with their replica.
-    let ranks = view.summary.fleet.iter().flat_map(|fleet| &fleet.replicas);
-    let replicas = ranks.filter(|rank| rank.data_parallel_rank.unwrap_or(0) == 0);
-    let numbers = replicas.map(|replica| {
-        let name = replica.pool.clone().unwrap_or_default();
+    // Of a replica with several ranks each has a row.
+    let replicas =
+        view.summary.fleet.iter().flat_map(|fleet| fleet.replicas.chunk_by(|a, b| a.replica == b.replica));
+    let numbers = replicas.map(|ranks| {
+        let name = ranks[0].pool.clone().unwrap_or_default();
         names.iter().position(|other| *other == name).unwrap_or_else(|| {
             names.push(name);
             names.len() - 1

@@ -103,7 +103,7 @@ fn by_pool(replicas: &[ReplicaSummary]) -> Table {
         let hit_rate = if queries > 0 { 100.0 * hits as f64 / queries as f64 } else { 0.0 };
         table.push([
             pool[0].pool.clone().unwrap_or_default(),
-            pool.iter().filter(|rank| rank.data_parallel_rank.unwrap_or(0) == 0).count().to_string(),
+            pool.chunk_by(|a, b| a.replica == b.replica).count().to_string(),
             count(sum(|it| it.prefill_computed_tokens)),
             count(sum(|it| it.decode_computed_tokens)),
             format!("{hit_rate:.2}"),

@@ -122,7 +122,7 @@ impl Simulation {
     ) -> Result<(), SimulationError> {
         // What is lost on one of them is not sent to the next.
         replicas.clone().for_each(|at| self.set_ready(at, false));
-        for at in replicas.clone() {
+        for at in replicas {
             self.fail(at, observer)?;
             for engine in self.data_parallel.engines(at) {
                 if let Some(transfers) = self.replicas[engine].replica.transfers() {
