@@ -118,8 +118,8 @@ pub(super) fn cost_over_load(result: &PlanResult) -> Option<Plot> {
     (!shown.is_empty()).then(|| Plot {
         title: "Cost over the load".to_owned(),
         description:
-            "What a fleet costs for an hour at other loads, headroom and spare replicas included: from the \
-                      load that a replica of the simulated fleet takes, which is the upright line's."
+            "What a fleet costs for an hour at other loads, headroom and spare replicas included, if each \
+             replica takes as much as in the simulated fleet. The upright line is the plan's load."
                 .to_owned(),
         x: Axis::from_zero(&x_name, 2.0 * rate),
         y: Axis::from_zero("cost per hour", highest),
