@@ -94,6 +94,7 @@ fn the_recording_is_what_vllm_decided() {
         model: String::new(),
         gpu: String::new(),
         tensor_parallel_size: 1,
+        gpus_per_replica: 1,
         num_gpu_blocks: config.num_gpu_blocks,
         block_size_tokens: config.block_size,
         enable_prefix_caching: true,
@@ -101,6 +102,7 @@ fn the_recording_is_what_vllm_decided() {
         shortest_hit: KvCacheManager::new(&config).shortest_hit(),
         kv_events: false,
         tenants: Vec::new(),
+        not_shared_because: None,
         fleet: None,
     };
     let dir = tempfile::tempdir().unwrap();

@@ -169,6 +169,8 @@ fn every_page_can_be_read_everywhere() {
         dir.path(),
         &["curve", "scenario.yaml", "--out", "curve", "--simulate", "280blocks,400blocks", "-q"],
     );
+    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cmd/plan.in/plan.yaml");
+    kvsim(dir.path(), &["plan", plan, "--out", "plan", "-q"]);
     kvsim(dir.path(), &["compare", "run", "other", "--html", "compare.html", "-q"]);
     kvsim(dir.path(), &["compare", "sweep:0", "sweep:5", "--html", "points.html", "-q"]);
 
@@ -182,7 +184,14 @@ fn every_page_can_be_read_everywhere() {
         return;
     };
     let reader = Reader { chromium, dir: tempfile::tempdir().unwrap() };
-    for page in ["run/report.html", "sweep/report.html", "curve/report.html", "compare.html", "points.html"] {
+    for page in [
+        "run/report.html",
+        "sweep/report.html",
+        "curve/report.html",
+        "plan/report.html",
+        "compare.html",
+        "points.html",
+    ] {
         reader.look(&at(page));
     }
 }

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kvsim::report::RunFigures;
+use kvsim::scenario::{Scenario, Source};
 use kvsim::study::plan::{Overrides, Planner};
 
 fn run(scenario: &Path, out: &Path, more: &[&str]) {
@@ -60,6 +62,17 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             assert!(summary["speculative_decoding"]["accepted_tokens"].as_u64().unwrap() > 0);
         }
         "kv_offload_tiers" => assert!(summary["external_cache"]["hits_tokens"].as_u64().unwrap() > 0),
+        "shared_store" => {
+            let store = &summary["external_cache"]["tiers"][0];
+            assert_eq!(store["stores"], 1);
+            let tokens = |name: &str| store[name].as_u64().unwrap();
+            // Three of four prompts come to another replica than the one that stored their beginning.
+            assert!(2 * tokens("hit_tokens_of_others") > tokens("hit_tokens"));
+            let by_others = store["replicas"].as_array().unwrap().iter();
+            let given: u64 = by_others.map(|of| of["hit_tokens_by_others"].as_u64().unwrap()).sum();
+            assert_eq!(given, tokens("hit_tokens_of_others"));
+            assert!(store["read"]["busy"].as_f64().unwrap() > 0.0);
+        }
         "kv_events" => {
             let lines = fs::read_to_string(out.join("kv_events.jsonl")).unwrap().lines().count() as u64;
             assert!(lines > 0 && summary["kv_events"] == lines);
@@ -123,6 +136,33 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             assert_eq!(reads["blocks"], 375 * finished);
             assert_eq!(summary["fleet"]["replicas"][0]["finished_requests"], 0);
         }
+        "data_parallel" => {
+            let ranks = summary["fleet"]["replicas"].as_array().unwrap();
+            let numbers: Vec<_> =
+                ranks.iter().map(|rank| (&rank["replica"], &rank["data_parallel_rank"])).collect();
+            let expected: Vec<serde_json::Value> = (0..4).map(Into::into).collect();
+            assert!(numbers.iter().map(|numbers| numbers.1).eq(&expected));
+            assert_eq!((&summary["num_gpus"], &summary["fleet"]["num_replicas"]), (&4.into(), &1.into()));
+            let finished: u64 = ranks.iter().map(|rank| rank["finished_requests"].as_u64().unwrap()).sum();
+            assert_eq!(summary["requests"]["finished"], finished);
+        }
+        "data_parallel_experts" => {
+            let lockstep = &summary["fleet"]["lockstep"];
+            assert!(lockstep["waves"].as_u64().unwrap() > 0);
+            assert!(lockstep["padding_share"].as_f64().unwrap() > 0.0);
+            assert!(lockstep["waiting_share"].as_f64().unwrap() > 0.0);
+            assert_eq!(summary["requests"]["finished"], 120);
+        }
+        "disaggregated_failures" => {
+            let fleet = &summary["fleet"];
+            assert!(fleet["kv_reads"]["failed_reads"].as_u64().unwrap() > 0);
+            assert_eq!(
+                (&fleet["lifecycle"]["failures"], &summary["requests"]["failed"]),
+                (&2.into(), &0.into())
+            );
+            // Two that prefill and one that decodes at first; those that decode become more.
+            assert_eq!(fleet["lifecycle"]["most_ready_replicas"], 5);
+        }
         "autoscaling" => {
             let lifecycle = &summary["fleet"]["lifecycle"];
             assert_eq!(lifecycle["most_ready_replicas"], 4);
@@ -181,6 +221,32 @@ fn hits_and_queries(scenario: &str, overrides: &[&str]) -> (u64, u64) {
     (cache["hits_tokens"].as_u64().unwrap(), cache["queries_tokens"].as_u64().unwrap())
 }
 
+/// The turns of a conversation meet the caches of different ranks, unless a router names the rank.
+#[test]
+fn data_parallel_ranks_split_the_prefix_cache() {
+    let hit_rate = |overrides: &[&str]| {
+        let (hits, queries) = hits_and_queries("data_parallel.yaml", overrides);
+        hits as f64 / queries as f64
+    };
+    let balanced = hit_rate(&[]);
+    let pinned = hit_rate(&["cluster={router: {endpoints: ranks, policy: session_affinity}}"]);
+    let replicas = hit_rate(&[
+        "engine.data_parallel_size=1",
+        "cluster={replicas: 4, router: {policy: session_affinity}}",
+    ]);
+    assert!(balanced < pinned - 0.15, "{balanced} against {pinned}");
+    // Ranks of a dense model are replicas by another name.
+    assert_eq!(pinned, replicas);
+    // A router that knows what a replica holds does not know which of its ranks does.
+    let replicas_of_two = [
+        "engine.data_parallel_size=2",
+        "cluster={replicas: 2, router: {policy: kv_aware, balance_abs_threshold: 1000}}",
+    ];
+    let by_replica = hit_rate(&replicas_of_two);
+    let by_rank = hit_rate(&[&replicas_of_two[..], &["cluster.router.endpoints=ranks"]].concat());
+    assert!(by_replica < by_rank - 0.05, "{by_replica} against {by_rank}");
+}
+
 #[test]
 fn tiers_hold_the_blocks_of_every_group_and_rank() {
     let external_hits = |overrides: &[&str]| {
@@ -206,6 +272,37 @@ fn tiers_hold_the_blocks_of_every_group_and_rank() {
     let hits =
         external_hits(&[tp, "engine.decode_context_parallel_size=2", "engine.num_gpu_blocks_override=300"]);
     assert!(hits > 0 && hits % 32 == 0, "{hits}");
+}
+
+#[test]
+fn a_store_is_shared_by_those_whose_hashes_agree() {
+    let external = |overrides: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let more: Vec<&str> = overrides.iter().flat_map(|text| ["--set", text]).collect();
+        run(Path::new("scenarios/shared_store.yaml"), &out, &more);
+        summary(&out)["external_cache"].clone()
+    };
+    let of_others = |external: &serde_json::Value| external["tiers"][0]["hit_tokens_of_others"].as_u64();
+    let xxhash = "engine.prefix_caching_hash_algo=xxhash";
+    let drawn = external(&[xxhash]);
+    assert_eq!(of_others(&drawn), Some(0));
+    let reason = drawn["not_shared_because"].as_str().unwrap();
+    assert!(reason.starts_with("with xxhash each process draws a seed of its own"), "{reason}");
+    let seeded = external(&[xxhash, "engine.python_hash_seed='0'"]);
+    assert!(of_others(&seeded) > Some(0) && seeded["not_shared_because"].is_null());
+    // Two machines, whose halves of the replicas share the memory of each.
+    let node = "engine.kv_transfer_config.tiers.0.shared=node";
+    let nodes = external(&[node, "cluster.replicas_per_node=2"]);
+    let stores: Vec<_> =
+        nodes["tiers"][0]["replicas"].as_array().unwrap().iter().map(|of| of["store"].clone()).collect();
+    assert_eq!(stores, [0, 0, 1, 1]);
+    // Kinds of replicas that hash differently.
+    let kinds = external(&["cluster={pools: [{name: a, replicas: 2}, {name: b, replicas: 2, engine: \
+         {prefix_caching_hash_algo: sha256_cbor}}], router: {policy: round_robin}}"]);
+    let reason = kinds["not_shared_because"].as_str().unwrap();
+    assert!(reason.starts_with("pools `a` and `b`: they hash with different algorithms"), "{reason}");
+    assert!(of_others(&kinds) > Some(0), "those of one kind share");
 }
 
 #[test]
@@ -275,4 +372,31 @@ fn a_router_that_knows_the_caches_finds_more_in_them() {
     // the others.
     assert!(round_robin < 0.7 && kv_aware > 0.9 && kv_aware <= 936.0 / 960.0 * 4_000.0 / 4_200.0);
     assert!(hit_rate("prefix_aware") > 0.9);
+}
+
+/// Sweeps follow their runs without writing reports.
+#[test]
+fn figures_without_a_report_are_those_of_the_report() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let out = tempfile::tempdir().unwrap();
+    for name in ["kv_events", "speculative_decoding", "reset_under_load", "failures", "disaggregated"] {
+        let path = root.join(name).with_extension("yaml");
+        let report = out.path().join(name);
+        run(&path, &report, &[]);
+        let text = fs::read_to_string(&path).unwrap();
+        let scenario = Scenario::load(Source {
+            path,
+            text,
+            overrides: Vec::new(),
+            seed: None,
+            trace: None,
+            skip_bad_rows: false,
+        })
+        .unwrap();
+        let mut simulation = scenario.build().unwrap();
+        let mut figures = RunFigures::new(scenario.run_info(&simulation, None));
+        simulation.run(&mut figures).unwrap();
+        let figures = figures.finish(simulation.ending());
+        assert_eq!(serde_json::to_value(figures).unwrap(), summary(&report), "{name}");
+    }
 }

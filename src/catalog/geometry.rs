@@ -145,6 +145,23 @@ impl Model {
         self.parameter_groups().iter().map(|group| group.num_activated).sum()
     }
 
+    /// Bytes of a draft head (EAGLE, MTP) on one of `tp` ranks: one more layer of the model's own shape, and the
+    /// product that joins its hidden state with the next token's embedding, which every rank holds. Embedding
+    /// and LM head are the model's.
+    pub fn draft_head_bytes_per_rank(&self, tp: u32) -> u64 {
+        use ParameterRole::{Embedding, LmHead};
+        let mut layer = Self { num_hidden_layers: 1, sliding_window: None, ..self.clone() };
+        if let Some(moe) = &mut layer.moe {
+            moe.num_dense_layers = 0;
+        }
+        let hidden = u64::from(self.hidden_size);
+        let join = self.weight_dtype.bytes(2 * hidden * hidden);
+        let groups = layer.parameter_groups();
+        let own = groups.iter().filter(|group| !matches!(group.role, Embedding | LmHead));
+        // The model's last norm is not one of the layer's.
+        own.map(|group| group.bytes_per_rank(tp)).sum::<u64>() + join - self.activation_dtype.bytes(hidden)
+    }
+
     /// Bytes of the weights over all ranks, counting nothing twice.
     pub fn weight_bytes(&self) -> u64 {
         self.weight_bytes_per_rank(1)

@@ -20,7 +20,7 @@ pub use gpu::Gpu;
 pub use hf_config::{HfConfigError, parse_hf_config};
 pub use model::{Mla, Model, Moe, SlidingWindow};
 pub use pipeline_stage::PipelineStage;
-pub use sizing::{KvCacheSize, MemoryConfig, SizingError, size_kv_cache};
+pub use sizing::{KvCacheSize, MemoryConfig, SizingError, extrapolated_because, size_kv_cache};
 
 /// A model or a GPU that the catalogue does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

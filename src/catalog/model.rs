@@ -130,6 +130,16 @@ impl Model {
         if fewer == 0 || u64::from(more) * 2 < u64::from(fewer) * 3 { more } else { fewer }
     }
 
+    /// The layers that have KV cache where a draft head is one more, with full attention.
+    pub fn with_draft_layer(&self) -> Self {
+        let mut model = self.clone();
+        model.num_hidden_layers += 1;
+        if let Some(window) = &mut model.sliding_window {
+            window.layers.push(false);
+        }
+        model
+    }
+
     pub fn num_moe_layers(&self) -> u32 {
         self.moe.as_ref().map_or(0, |moe| self.num_hidden_layers - moe.num_dense_layers)
     }

@@ -55,8 +55,9 @@ impl Model {
         (0..num_stages).map(stage).collect()
     }
 
-    /// Bytes of the weights on one of `tp` ranks of a stage.
-    pub fn weight_bytes_of_stage(&self, stage: &PipelineStage, tp: u32) -> u64 {
+    /// Bytes of the weights on one of `tp` ranks of a stage, of which as many as `expert_ranks` share the
+    /// routed experts: those of all data-parallel engine cores.
+    pub fn weight_bytes_of_stage(&self, stage: &PipelineStage, tp: u32, expert_ranks: u32) -> u64 {
         use ParameterRole::{
             Attention, DenseMlp, Embedding, LmHead, Norm, RoutedExperts, Router, SharedExperts,
         };
@@ -68,7 +69,8 @@ impl Model {
             (u128::from(bytes) * u128::from(here)).div_ceil(u128::from(all.max(1))) as u64
         };
         let bytes_here = |group: &super::geometry::ParameterGroup| {
-            let bytes = group.bytes_per_rank(tp);
+            let ranks = if group.role == RoutedExperts { expert_ranks } else { tp };
+            let bytes = group.bytes_per_rank(ranks);
             match group.role {
                 // Tied embeddings are there twice.
                 Embedding if stage.is_first || (self.tie_word_embeddings && stage.is_last) => bytes,
@@ -111,10 +113,21 @@ mod tests {
             let model = model(name);
             let stages = model.pipeline_stages(4);
             assert_eq!(stages.last().unwrap().layers.end, model.num_hidden_layers);
-            let sum: u64 = stages.iter().map(|stage| model.weight_bytes_of_stage(stage, 1)).sum();
+            let sum: u64 = stages.iter().map(|stage| model.weight_bytes_of_stage(stage, 1, 1)).sum();
             assert!(sum.abs_diff(model.weight_bytes()) < 100, "{name}");
             let whole = PipelineStage::whole(&model);
-            assert_eq!(model.weight_bytes_of_stage(&whole, 8), model.weight_bytes_per_rank(8));
+            assert_eq!(model.weight_bytes_of_stage(&whole, 8, 8), model.weight_bytes_per_rank(8));
         }
+    }
+
+    #[test]
+    fn only_routed_experts_are_shared_with_other_engine_cores() {
+        let model = model("DeepSeek-V3");
+        let whole = PipelineStage::whole(&model);
+        let of = |tp, expert_ranks| model.weight_bytes_of_stage(&whole, tp, expert_ranks);
+        // 256 experts in each of 58 layers, 3 x 7,168 x 2,048 values of a byte.
+        let experts: u64 = 58 * 256 * 3 * 7_168 * 2_048;
+        assert_eq!(of(1, 1) - of(1, 8), experts - experts / 8);
+        assert!(of(1, 8) > of(8, 8));
     }
 }

@@ -27,6 +27,8 @@ pub struct MemoryConfig {
     /// Fraction of the GPU that the engine may use, above 0 and at most 1.
     pub gpu_memory_utilization: f64,
     pub tensor_parallel_size: u32,
+    /// Engine cores that share the experts of a mixture-of-experts model; a dense one is whole on each.
+    pub data_parallel_size: u32,
     /// Stages that share out the layers; the one with the least room decides.
     pub pipeline_parallel_size: u32,
     /// Tokens per KV cache block.
@@ -36,6 +38,8 @@ pub struct MemoryConfig {
     /// Take the memory of CUDA graphs off first (`VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS`, on
     /// since vLLM 0.21). False also stands for `enforce_eager`.
     pub estimate_cudagraphs: bool,
+    /// A draft head (EAGLE, MTP) on the last stage: a layer with weights and KV cache of its own.
+    pub has_draft_head: bool,
 }
 
 /// Where the memory of one rank goes.
@@ -127,6 +131,18 @@ pub fn size_kv_cache(model: &Model, gpu: &Gpu, config: &MemoryConfig) -> Result<
     })
 }
 
+/// GPUs on which block counts were published that the memory of a step was set on, all of dense models.
+const MEASURED_GPUS: [&str; 2] = ["H100-SXM", "RTX-4090"];
+
+/// Why the memory of a step is a guess beyond the block counts that it was set on, if that is so.
+pub fn extrapolated_because(model: &Model, gpu: &Gpu) -> Option<String> {
+    if model.moe.is_some() {
+        return Some("no block counts of mixture-of-experts models were published".to_owned());
+    }
+    let is_measured = MEASURED_GPUS.contains(&gpu.name);
+    (!is_measured).then(|| format!("no block counts on {} were published", gpu.name))
+}
+
 fn check(model: &Model, config: &MemoryConfig) -> Result<(), SizingError> {
     let utilization = config.gpu_memory_utilization;
     if !(utilization > 0.0 && utilization <= 1.0) {
@@ -134,6 +150,7 @@ fn check(model: &Model, config: &MemoryConfig) -> Result<(), SizingError> {
     }
     for (name, value) in [
         ("tensor_parallel_size", config.tensor_parallel_size),
+        ("data_parallel_size", config.data_parallel_size),
         ("pipeline_parallel_size", config.pipeline_parallel_size),
         ("block_size", config.block_size),
         ("max_num_batched_tokens", config.max_num_batched_tokens),
@@ -177,26 +194,46 @@ fn budget(model: &Model, gpu: &Gpu, config: &MemoryConfig) -> KvCacheSize {
 
 fn stage_budget(model: &Model, stage: &PipelineStage, gpu: &Gpu, config: &MemoryConfig) -> KvCacheSize {
     let tp = config.tensor_parallel_size;
+    let has_head = config.has_draft_head && stage.is_last;
+    // vLLM groups the head's layer with those of the model (`get_global_kv_cache_groups`).
+    let layers_per_group = match has_head {
+        true => {
+            let with_head =
+                PipelineStage { layers: stage.layers.start..stage.layers.end + 1, ..stage.clone() };
+            with_head.num_layers_per_kv_cache_group(&model.with_draft_layer())
+        }
+        false => stage.num_layers_per_kv_cache_group(model),
+    };
     // Rounded up as in `request_memory`.
     let requested_bytes = (gpu.memory_bytes as f64 * config.gpu_memory_utilization).ceil() as u64;
     let mut size = KvCacheSize {
         num_gpu_blocks: 0,
         // Saturating here and below: a block or a batch of 2^32 tokens does not fit, and says so.
-        bytes_per_block: (model.kv_bytes_per_token_per_layer(tp)
-            * u64::from(stage.num_layers_per_kv_cache_group(model)))
-        .saturating_mul(u64::from(config.block_size)),
+        bytes_per_block: (model.kv_bytes_per_token_per_layer(tp) * u64::from(layers_per_group))
+            .saturating_mul(u64::from(config.block_size)),
         requested_bytes,
-        weight_bytes: model.weight_bytes_of_stage(stage, tp),
+        weight_bytes: model.weight_bytes_of_stage(stage, tp, expert_ranks(model, config))
+            + if has_head { model.draft_head_bytes_per_rank(tp) } else { 0 },
         activation_bytes: peak_activation_bytes(model, config),
         cudagraph_bytes: cudagraph_bytes(stage, config),
         non_torch_bytes: NON_TORCH_BYTES
-            + if tp > 1 || config.pipeline_parallel_size > 1 { COMMUNICATION_BYTES } else { 0 },
+            + if expert_ranks(model, config) > 1 || config.pipeline_parallel_size > 1 {
+                COMMUNICATION_BYTES
+            } else {
+                0
+            },
         available_bytes: 0,
     };
     size.available_bytes =
         requested_bytes.saturating_sub(size.weight_bytes.saturating_add(size.overhead_bytes()));
     size.num_gpu_blocks = u32::try_from(size.available_bytes / size.bytes_per_block).unwrap_or(u32::MAX);
     size
+}
+
+/// Ranks that share the experts of a layer, or without experts the layer.
+fn expert_ranks(model: &Model, config: &MemoryConfig) -> u32 {
+    let engines = if model.moe.is_some() { config.data_parallel_size } else { 1 };
+    config.tensor_parallel_size.saturating_mul(engines)
 }
 
 impl KvCacheSize {
@@ -215,13 +252,17 @@ fn peak_activation_bytes(model: &Model, config: &MemoryConfig) -> u64 {
     let value_bytes = model.activation_dtype.bytes(1);
     // Gate and up projections beside their product.
     let dense = 3 * u64::from(model.intermediate_size).div_ceil(tp);
-    // The same for every expert a token visits, and each expert's output before they are summed.
+    // The same for every expert a token visits, and each expert's output before they are summed; of the
+    // tokens of all engine cores that share the experts.
+    let engines = u64::from(config.data_parallel_size);
     let experts = model.moe.as_ref().map_or(0, |moe| {
-        u64::from(moe.num_experts_per_tok) * (3 * u64::from(moe.moe_intermediate_size).div_ceil(tp) + hidden)
+        let ranks = u64::from(expert_ranks(model, config));
+        let visited = 3 * u64::from(moe.moe_intermediate_size).div_ceil(ranks) + hidden;
+        engines.saturating_mul(u64::from(moe.num_experts_per_tok) * visited)
     });
     let widest = if model.num_moe_layers() > 0 { experts } else { dense };
     // Hidden states and residual.
-    let layer = tokens.saturating_mul(value_bytes * (2 * hidden + widest));
+    let layer = tokens.saturating_mul(value_bytes.saturating_mul((2 * hidden).saturating_add(widest)));
     let logits =
         u64::from(config.max_num_seqs.min(config.max_num_batched_tokens)) * u64::from(model.vocab_size);
     let sampler = tokens * value_bytes * hidden + SAMPLER_BYTES_PER_LOGIT * logits;
@@ -256,11 +297,13 @@ mod tests {
         MemoryConfig {
             gpu_memory_utilization: 0.9,
             tensor_parallel_size: 1,
+            data_parallel_size: 1,
             pipeline_parallel_size: 1,
             block_size: 16,
             max_num_batched_tokens: 2048,
             max_num_seqs: 256,
             estimate_cudagraphs: false,
+            has_draft_head: false,
         }
     }
 
@@ -314,6 +357,21 @@ mod tests {
             + size.non_torch_bytes
             + size.available_bytes;
         assert_eq!(parts, size.requested_bytes);
+    }
+
+    /// A decoder layer of Llama-3.1-8B has 218,112,000 parameters (two projections of 4096 x 4096, two of 4096 x
+    /// 1024, three of 4096 x 14336, two norms), and the head joins two vectors of 4096 into one; both in bf16.
+    #[test]
+    fn a_draft_head_takes_weights_and_a_layer_of_every_block() {
+        let config = MemoryConfig { has_draft_head: true, ..config() };
+        let with = size("Llama-3.1-8B", "H100", &config).unwrap();
+        let without = size("Llama-3.1-8B", "H100", &self::config()).unwrap();
+        let layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096;
+        assert_eq!(with.weight_bytes - without.weight_bytes, 2 * (layer + 2 * 4096 * 4096));
+        assert_eq!((with.bytes_per_block, without.bytes_per_block), (33 * 16 * 4096, 32 * 16 * 4096));
+        // The last stage of a pipeline alone has it.
+        let two = MemoryConfig { pipeline_parallel_size: 2, ..config };
+        assert_eq!(size("Llama-3.1-8B", "H100", &two).unwrap().bytes_per_block, 17 * 16 * 4096);
     }
 
     /// vLLM splits gpt-oss into 18 full and 18 sliding layers that share blocks.
@@ -373,5 +431,20 @@ mod tests {
         assert!(huge.contains("does not fit"), "{huge}");
         let huge = broken(|c| c.max_num_batched_tokens = u32::MAX);
         assert!(huge.contains("does not fit"), "{huge}");
+    }
+
+    #[test]
+    fn engine_cores_share_experts_and_nothing_else() {
+        let config = MemoryConfig { max_num_seqs: 64, ..config() };
+        let of = |model: &str, dp| {
+            let config = MemoryConfig { data_parallel_size: dp, ..config.clone() };
+            size(model, "H200", &config).unwrap()
+        };
+        assert_eq!(of("Llama-3.1-8B", 4), of("Llama-3.1-8B", 1));
+        let (one, four) = (of("Qwen3-30B-A3B", 1), of("Qwen3-30B-A3B", 4));
+        // 128 experts in 48 layers, 3 x 2,048 x 768 values of two bytes: three quarters are elsewhere.
+        assert_eq!(one.weight_bytes - four.weight_bytes, 48 * 128 * 3 * 2_048 * 768 * 2 * 3 / 4);
+        assert!(four.activation_bytes > one.activation_bytes);
+        assert!(four.num_gpu_blocks > one.num_gpu_blocks);
     }
 }

@@ -12,7 +12,7 @@ pub(super) struct ExploreArguments {
     /// TO, counted from 0 [default: the first 400]
     #[arg(long, value_name = "FROM..TO", num_args = 0..=1, value_parser = parse_steps)]
     explore: Option<Option<Range<u64>>>,
-    /// The replica to explore, counted from 0
+    /// The replica to explore, counted from 0; data-parallel ranks count over all replicas
     #[arg(long, value_name = "N", default_value_t = 0, requires = "explore")]
     explore_replica: u32,
 }

@@ -54,10 +54,11 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
         trace: arguments.trace.clone(),
         skip_bad_rows: arguments.skip_bad_rows,
     })?;
-    let explore = arguments.explore.options(scenario.num_replicas())?;
+    let explore = arguments.explore.options(scenario.num_engines() as u32)?;
     let trace_events = arguments.trace_events.options()?;
     let explores = explore.is_some();
     if explores {
+        scenario.check_no_lockstep("--explore")?;
         scenario.hash_digests();
     }
     let mut simulation = scenario.build()?;
@@ -66,7 +67,7 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
     let trace = trace_path.as_deref().map(TraceInfo::of).transpose()?;
     let mut report = RunReport::create(&target, scenario.run_info(&simulation, trace))?;
     if let Some(options) = &trace_events {
-        let tiers: Vec<_> = simulation.ending().tiers.iter().map(|&(kind, _)| kind).collect();
+        let tiers: Vec<_> = simulation.ending().tiers.iter().map(|tier| tier.kind).collect();
         report.trace_events(options, &tiers)?;
     }
     if let Some(options) = explore {

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::console::{Console, Finished};
 use crate::catalog::{Dtype, Gpu, Model, SizingError};
-use crate::scenario::{EngineSection, ServerSize, find_model, suggest};
+use crate::engine::config::SpecMethod;
+use crate::scenario::{EngineSection, ServerSize, SpeculativeSection, find_model, suggest};
 
 /// The sizes that are shown when none is asked for.
 const USUAL_TENSOR_PARALLEL_SIZES: [u32; 4] = [1, 2, 4, 8];
@@ -26,9 +27,13 @@ pub(super) struct SizeArguments {
     model: String,
     /// A GPU of the catalogue, such as H100-SXM
     gpu: String,
-    /// GPUs of a replica [default: 1, 2, 4 and 8 side by side]
+    /// GPUs of a replica, or of each of its engine cores [default: 1, 2, 4 and 8 side by side]
     #[arg(long, visible_alias = "tp", value_name = "N")]
     tensor_parallel_size: Option<u32>,
+    /// Engine cores of a replica, each on as many GPUs; they share the experts, where there are some
+    #[arg(long, visible_alias = "dp", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    data_parallel_size: u32,
     /// Longest request in tokens [default: the model's own limit]
     #[arg(long, value_name = "N")]
     max_model_len: Option<u32>,
@@ -53,12 +58,20 @@ pub(super) struct SizeArguments {
     /// No CUDA graphs, which take memory
     #[arg(long)]
     enforce_eager: bool,
+    /// What makes drafts: eagle (a head with weights and KV cache of its own) or ngram (no memory)
+    #[arg(long, value_name = "METHOD", value_parser = spec_method)]
+    spec_method: Option<SpecMethod>,
 }
 
 fn dtype(text: &str) -> Result<Dtype, String> {
     let deserializer: serde::de::value::StrDeserializer<'_, ValueError> = text.into_deserializer();
     Dtype::deserialize(deserializer)
         .map_err(|_| "give bf16, fp8, int8, int4, mxfp4, nvfp4 or fp32".to_owned())
+}
+
+fn spec_method(text: &str) -> Result<SpecMethod, String> {
+    let deserializer: serde::de::value::StrDeserializer<'_, ValueError> = text.into_deserializer();
+    SpecMethod::deserialize(deserializer).map_err(|_| "give eagle or ngram".to_owned())
 }
 
 pub(super) fn size(arguments: &SizeArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
@@ -104,6 +117,7 @@ pub(super) fn size(arguments: &SizeArguments, console: &Console) -> Result<Finis
 impl SizeArguments {
     fn section(&self) -> EngineSection {
         EngineSection {
+            data_parallel_size: self.data_parallel_size,
             gpu_memory_utilization: self.gpu_memory_utilization,
             block_size: self.block_size,
             max_model_len: self.max_model_len,
@@ -112,6 +126,13 @@ impl SizeArguments {
             enforce_eager: self.enforce_eager,
             quantization: self.quantization,
             kv_cache_dtype: self.kv_cache_dtype,
+            speculative_config: self.spec_method.map(|method| SpeculativeSection {
+                method,
+                // Neither changes a size.
+                num_speculative_tokens: 1,
+                acceptance_rate: 0.0,
+                disable_lookahead_block_hashes: false,
+            }),
             ..EngineSection::default()
         }
     }
@@ -190,8 +211,15 @@ fn print_one(out: &mut String, model: &Model, gpu: &Gpu, size: &ServerSize) -> f
     let memory = &size.memory;
     let gib = |bytes: u64| bytes as f64 / GIB;
     let ranks = size.tensor_parallel_size;
-    let each = if ranks > 1 { " of each GPU" } else { "" };
-    writeln!(out, "{} on {ranks} x {}", model.name, gpu.name)?;
+    let each = if size.num_gpus > 1 { " of each GPU" } else { "" };
+    match size.data_parallel_size {
+        1 => writeln!(out, "{} on {ranks} x {}", model.name, gpu.name)?,
+        engines => writeln!(
+            out,
+            "{} on {engines} engine cores of {ranks} x {}: {} GPUs. Of each engine core:",
+            model.name, gpu.name, size.num_gpus
+        )?,
+    }
     writeln!(
         out,
         "Of {:.2} GiB{each}, {:.2} GiB requested: {:.2} GiB for weights, {:.2} for activations, {:.2} for CUDA \
@@ -223,7 +251,15 @@ fn print_one(out: &mut String, model: &Model, gpu: &Gpu, size: &ServerSize) -> f
         "Largest max_model_len that fits: {} (the model was made for {})",
         thousands(u64::from(size.longest_max_model_len)),
         thousands(u64::from(model.max_position_embeddings))
-    )
+    )?;
+    extrapolated(out, size)
+}
+
+fn extrapolated(out: &mut String, size: &ServerSize) -> fmt::Result {
+    match &size.extrapolated_because {
+        Some(why) => writeln!(out, "Extrapolated: {why}, which the memory of a step could be set on"),
+        None => Ok(()),
+    }
 }
 
 fn print_side_by_side(
@@ -259,7 +295,14 @@ fn print_side_by_side(
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    writeln!(out, "{} on {}", model.name, gpu.name)?;
+    match sizes.iter().find_map(|(_, size)| size.as_ref().ok()).map_or(1, |size| size.data_parallel_size) {
+        1 => writeln!(out, "{} on {}", model.name, gpu.name)?,
+        engines => writeln!(
+            out,
+            "{} on {}, {engines} engine cores with TP GPUs each; the KV cache is that of each",
+            model.name, gpu.name
+        )?,
+    }
     writeln!(out, "{}", table.trim_fmt())?;
     for (tp, size) in sizes {
         match size {
@@ -275,7 +318,7 @@ fn print_side_by_side(
             Ok(_) => {}
         }
     }
-    Ok(())
+    sizes.iter().find_map(|(_, size)| size.as_ref().ok()).map_or(Ok(()), |size| extrapolated(out, size))
 }
 
 /// Digits in groups of three, as vLLM logs them.

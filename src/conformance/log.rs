@@ -5,7 +5,7 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use super::digests::PoolDigests;
-use crate::engine::connector::KvConnectorOutput;
+use crate::engine::connector::{KvConnectorOutput, PullRead};
 use crate::engine::kv_cache::BlockId;
 use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
 use crate::engine::scheduler::{
@@ -106,7 +106,15 @@ impl<'a> LogWriter<'a> {
         self.end_whole_line();
     }
 
-    pub fn schedule(&mut self, step: u64, index: u64, output: &SchedulerOutput, scheduler: &mut Scheduler) {
+    /// `reads` are what a pull connector has planned.
+    pub fn schedule(
+        &mut self,
+        step: u64,
+        index: u64,
+        output: &SchedulerOutput,
+        reads: Option<&[PullRead]>,
+        scheduler: &mut Scheduler,
+    ) {
         let names = self.names;
         let line = &mut self.line;
         let _ = write!(
@@ -153,6 +161,14 @@ impl<'a> LogWriter<'a> {
         if !output.block_copies.is_empty() {
             line.push_str(",\"block_copies\":");
             list(line, &output.block_copies, |line, &(source, copy)| numbers(line, [source.0, copy.0]));
+        }
+        if let Some(reads) = reads {
+            line.push_str(",\"reads\":");
+            list(line, reads, |line, read| {
+                line.push('[');
+                string(line, &names[read.request as usize]);
+                let _ = write!(line, ",{},{}]", read.num_blocks, read.is_awaited);
+            });
         }
         self.state(scheduler);
         self.end_line();

@@ -9,6 +9,7 @@ mod connector;
 mod digests;
 mod log;
 mod model;
+mod pull;
 mod run;
 
 pub use case::{Case, CaseError, CaseRequest};

@@ -7,7 +7,8 @@ use super::connector::CaseConnector;
 use super::digests::PoolDigests;
 use super::log::{LogWriter, Totals};
 use super::model::Model;
-use crate::engine::connector::KvConnector;
+use super::pull::CasePull;
+use crate::engine::connector::{KvConnector, KvConnectorOutput};
 use crate::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
 use crate::engine::prefix_cache_stats::CachingMetrics;
 use crate::engine::scheduler::{EngineCoreOutputs, ModelRunnerOutput, Scheduler, SchedulerOutput};
@@ -21,10 +22,39 @@ struct Batch {
     sampled: ModelRunnerOutput,
 }
 
+/// The runner's handle of the connector.
+enum Connector {
+    Case(CaseConnector),
+    Pull(CasePull),
+}
+
+impl Connector {
+    fn for_scheduler(&self) -> Box<dyn KvConnector> {
+        match self {
+            Self::Case(connector) => Box::new(connector.clone()),
+            Self::Pull(connector) => Box::new(connector.clone()),
+        }
+    }
+
+    fn begin_schedule(&self, schedule: u64) {
+        match self {
+            Self::Case(connector) => connector.begin_schedule(schedule),
+            Self::Pull(connector) => connector.begin_schedule(schedule),
+        }
+    }
+
+    fn worker_output(&self, processing: u64) -> KvConnectorOutput {
+        match self {
+            Self::Case(connector) => connector.worker_output(processing),
+            Self::Pull(connector) => connector.worker_output(processing),
+        }
+    }
+}
+
 struct Run<'a> {
     case: &'a Case,
     scheduler: Scheduler,
-    connector: Option<CaseConnector>,
+    connector: Option<Connector>,
     model: Model<'a>,
     log: Option<LogWriter<'a>>,
     window: CachingMetrics,
@@ -78,8 +108,11 @@ impl<'a> Run<'a> {
         for request in &case.requests {
             kv[request.rank as usize].clone_from(&request.kv);
         }
-        let connector = config.kv_connector.map(|_| CaseConnector::new(kv));
-        let boxed = connector.clone().map(|connector| Box::new(connector) as Box<dyn KvConnector>);
+        let connector = config.kv_connector.map(|_| match case.is_pull {
+            true => Connector::Pull(CasePull::new(config, &case.requests)),
+            false => Connector::Case(CaseConnector::new(kv)),
+        });
+        let boxed = connector.as_ref().map(Connector::for_scheduler);
         let mut scheduler = Scheduler::new(config.clone(), hasher, boxed)?;
         let log = with_log.then(|| {
             scheduler.keep_finished_hashes();
@@ -159,6 +192,9 @@ impl<'a> Run<'a> {
             skip_reading_prefix_cache: case.skip_reading_prefix_cache,
             report_cached_blocks: case.report_cached_blocks,
         };
+        if let Some(Connector::Pull(pull)) = &self.connector {
+            pull.expect(case);
+        }
         // What the engine's front end would refuse never reaches its core.
         let _ = self.scheduler.add_request(request);
     }
@@ -222,8 +258,12 @@ impl<'a> Run<'a> {
         self.totals.preemptions += batch.output.preempted.len() as u64;
         let is_fruitless = batch.output.total_num_scheduled_tokens == 0 || !batch.output.preempted.is_empty();
         self.num_fruitless_steps += u64::from(is_fruitless);
+        let reads = match &self.connector {
+            Some(Connector::Pull(pull)) => Some(pull.take_reads()),
+            _ => None,
+        };
         if let Some(log) = &mut self.log {
-            log.schedule(step, batch.schedule, &batch.output, &mut self.scheduler);
+            log.schedule(step, batch.schedule, &batch.output, reads.as_deref(), &mut self.scheduler);
         }
         self.model.execute(&self.scheduler, &batch.output, &mut batch.sampled);
         batch

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::StepShape;
+use super::{Parallelism, StepShape};
 use crate::catalog::{Gpu, Model, ParameterRole};
 
 /// Nanoseconds of one rank.
@@ -29,11 +29,14 @@ pub struct DatasheetBounds {
     full_kv_ns: f64,
     sliding_kv_ns: f64,
     window_tokens: f64,
+    /// Engine cores whose tokens visit the experts.
+    num_engines: f64,
 }
 
 impl DatasheetBounds {
-    /// `tp` ranks, at least one.
-    pub fn new(model: &Model, gpu: &Gpu, tp: u32) -> Self {
+    /// Of an engine core, whose stages follow one another.
+    pub fn new(model: &Model, gpu: &Gpu, parallelism: &Parallelism) -> Self {
+        let tp = parallelism.tensor_parallel_size;
         let ranks = f64::from(tp.max(1));
         let byte_ns = 1e9 / gpu.hbm_bytes_per_s;
         let mut bounds = Self {
@@ -48,12 +51,16 @@ impl DatasheetBounds {
                 .map_or(1.0, |moe| f64::from(moe.num_experts_per_tok) / f64::from(moe.num_experts)),
             full_kv_ns: 0.0,
             sliding_kv_ns: 0.0,
+            num_engines: f64::from(parallelism.data_parallel_size),
             window_tokens: model.sliding_window.as_ref().map_or(0.0, |it| f64::from(it.window_tokens)),
         };
         for group in model.parameter_groups() {
             let peak = gpu.native_matmul_flops(group.dtype).unwrap_or(gpu.bf16_flops);
             let compute_ns = 2.0 * group.num_activated as f64 / ranks / peak * 1e9;
-            let read_ns = group.bytes_per_rank(tp) as f64 * byte_ns;
+            let is_shared = group.role == ParameterRole::RoutedExperts;
+            let read_ns = group.bytes_per_rank(if is_shared { parallelism.num_expert_ranks() } else { tp })
+                as f64
+                * byte_ns;
             match group.role {
                 // A row of the table for each token.
                 ParameterRole::Embedding if !model.tie_word_embeddings => continue,
@@ -93,7 +100,7 @@ impl DatasheetBounds {
             read_in_windows += known.min(self.window_tokens) + new;
         }
         // Of the experts those that no token visits are not read; tokens choose independently here.
-        let experts_hit = 1.0 - (1.0 - self.expert_share).powf(tokens);
+        let experts_hit = 1.0 - (1.0 - self.expert_share).powf(tokens * self.num_engines);
         StepBounds {
             compute_ns: tokens * self.token_compute_ns
                 + f64::from(shape.num_sampled) * self.sampled_compute_ns
@@ -109,7 +116,7 @@ impl DatasheetBounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::{CostModel, Parallelism, Profile, Roofline};
+    use crate::cost::{CostModel, Profile, Roofline};
 
     fn near(value: f64, expected: f64) {
         assert!((value / expected - 1.0).abs() < 1e-3, "{value} is not {expected}");
@@ -118,7 +125,7 @@ mod tests {
     #[test]
     fn bounds_are_quotients_of_the_datasheet() {
         let (model, gpu) = (Model::find("Llama-3.1-8B").unwrap(), Gpu::find("H100").unwrap());
-        let bounds = DatasheetBounds::new(&model, gpu, 1);
+        let bounds = DatasheetBounds::new(&model, gpu, &Parallelism::tensor(1));
         let mut shape = StepShape::default();
         shape.add_decodes(4, 4 * 1000);
         let table = 128_256.0 * 4096.0;
@@ -138,7 +145,7 @@ mod tests {
         for name in ["Llama-3.1-8B", "Qwen3-30B-A3B", "gpt-oss-120b", "DeepSeek-V3"] {
             for gpu in Gpu::all() {
                 let model = Model::find(name).unwrap();
-                let bounds = DatasheetBounds::new(&model, gpu, 1);
+                let bounds = DatasheetBounds::new(&model, gpu, &Parallelism::tensor(1));
                 let profile = Profile::built_in(gpu).unwrap().clone();
                 let alone = Parallelism::tensor(1);
                 let roofline = Roofline::new(&model, gpu, &alone, None, profile);

@@ -10,7 +10,7 @@ use crate::catalog::{Dtype, Gpu, Model};
 
 use super::collective::AllGather;
 use super::moe::{BusiestRank, MoeLayer, MoeShape};
-use super::parallelism::{All2AllBackend, Parallelism};
+use super::parallelism::{All2AllBackend, Parallelism, StepTokens};
 use super::{CompleteProfile, tuned_moe};
 
 #[derive(Clone, Debug)]
@@ -18,7 +18,6 @@ pub(super) struct ExpertLayer {
     layer: MoeLayer,
     busiest: Option<BusiestRank>,
     travel: Option<Travel>,
-    data_parallel_size: u32,
 }
 
 /// Collectives between data-parallel engines.
@@ -29,8 +28,10 @@ struct Travel {
     /// Brings a sequence-parallel layer's tokens together; the all-reduce it replaces is counted by
     /// the caller.
     regather: Option<AllGather>,
-    /// Bytes of a token of one engine in dispatch and combine.
+    /// Bytes of a token in dispatch and combine.
     token_bytes: f64,
+    /// Everybody gets the tokens of all, instead of sending its own.
+    gathers: bool,
     hidden_bytes: f64,
 }
 
@@ -67,32 +68,30 @@ impl ExpertLayer {
             busiest: is_expert_parallel.then_some(busiest),
             travel: (parallelism.data_parallel_size > 1)
                 .then(|| Travel::new(model, parallelism, experts_per_token, profile)),
-            data_parallel_size: parallelism.data_parallel_size,
         })
     }
 
-    /// The kernel of the busiest rank, for `num_tokens` of each engine.
-    pub fn kernel_us(&self, num_tokens: u32) -> f64 {
-        let tokens = num_tokens.saturating_mul(self.data_parallel_size);
+    /// The kernel of the busiest rank, for the tokens of all engine cores.
+    pub fn kernel_us(&self, tokens: StepTokens) -> f64 {
         match self.busiest {
-            None => self.layer.time_us(tokens),
+            None => self.layer.time_us(tokens.all),
             Some(busiest) => {
-                let experts_per_token = busiest.experts_per_token(f64::from(tokens));
-                self.layer.time_with_choices_us(tokens, experts_per_token)
+                let experts_per_token = busiest.experts_per_token(f64::from(tokens.all));
+                self.layer.time_with_choices_us(tokens.all, experts_per_token)
             }
         }
     }
 
-    /// Dispatch and combine, for `num_tokens` of each engine.
-    pub fn travel_us(&self, num_tokens: u32) -> f64 {
+    /// Dispatch and combine.
+    pub fn travel_us(&self, tokens: StepTokens) -> f64 {
         let Some(travel) = &self.travel else { return 0.0 };
-        let tokens = f64::from(num_tokens);
+        let sent = f64::from(if travel.gathers { tokens.all } else { tokens.most });
         let time = |collective: &Option<AllGather>, bytes: f64| {
             collective.as_ref().map_or(0.0, |collective| collective.time_us(bytes))
         };
-        time(&travel.dispatch, tokens * travel.token_bytes)
-            + time(&travel.combine, tokens * travel.token_bytes)
-            + time(&travel.regather, tokens * travel.hidden_bytes)
+        time(&travel.dispatch, sent * travel.token_bytes)
+            + time(&travel.combine, sent * travel.token_bytes)
+            + time(&travel.regather, f64::from(tokens.most) * travel.hidden_bytes)
     }
 
     /// Whether the layer ends with something other than the all-reduce of dense layers.
@@ -119,8 +118,8 @@ impl Travel {
                 dispatch: AllGather::new(group, profile.all_gather()),
                 combine: AllGather::new(group, profile.reduce_scatter()),
                 regather,
-                // What everybody has in the end is the tokens of all engines.
-                token_bytes: hidden_bytes * f64::from(dp),
+                token_bytes: hidden_bytes,
+                gathers: true,
                 hidden_bytes,
             };
         }
@@ -134,6 +133,7 @@ impl Travel {
             combine: exchange,
             regather,
             token_bytes: hidden_bytes * visited * sent_by_rank,
+            gathers: false,
             hidden_bytes,
         }
     }
@@ -150,16 +150,20 @@ mod tests {
         ExpertLayer::new(&Model::find("DeepSeek-V3").unwrap(), gpu, &parallelism, &profile).unwrap()
     }
 
+    fn alike(own: u32, num_engines: u32) -> StepTokens {
+        StepTokens::alike(own, num_engines)
+    }
+
     /// One engine's ranks compute either a slice of every expert or some whole ones.
     #[test]
     fn whole_experts_cost_no_more_than_slices_of_all() {
         let sliced = layer(Parallelism::tensor(8));
         let whole = layer(Parallelism { enable_expert_parallel: true, ..Parallelism::tensor(8) });
-        assert_eq!((sliced.travel_us(64), whole.travel_us(64)), (0.0, 0.0));
+        assert_eq!((sliced.travel_us(alike(64, 1)), whole.travel_us(alike(64, 1))), (0.0, 0.0));
         assert!(!whole.replaces_all_reduce());
         // With all experts hit both read the same bytes; narrow slices are slower than imbalance is.
-        assert!(whole.kernel_us(8192) < 1.1 * sliced.kernel_us(8192));
-        assert!(whole.kernel_us(8192) > 0.3 * sliced.kernel_us(8192));
+        assert!(whole.kernel_us(alike(8192, 1)) < 1.1 * sliced.kernel_us(alike(8192, 1)));
+        assert!(whole.kernel_us(alike(8192, 1)) > 0.3 * sliced.kernel_us(alike(8192, 1)));
     }
 
     #[test]
@@ -167,19 +171,24 @@ mod tests {
         let experts = Parallelism { data_parallel_size: 4, ..Parallelism::tensor(1) };
         let sliced = layer(experts);
         let whole = layer(Parallelism { enable_expert_parallel: true, ..experts });
-        assert!(sliced.travel_us(64) > 0.0);
-        assert_eq!(sliced.travel_us(64), whole.travel_us(64));
+        assert!(sliced.travel_us(alike(64, 4)) > 0.0);
+        assert_eq!(sliced.travel_us(alike(64, 4)), whole.travel_us(alike(64, 4)));
         let deepep = Parallelism {
             enable_expert_parallel: true,
             all2all_backend: All2AllBackend::DeepepLowLatency,
             ..experts
         };
-        assert!(layer(deepep).travel_us(4096) > 0.0);
+        assert!(layer(deepep).travel_us(alike(4096, 4)) > 0.0);
         // Four engines' tokens are computed.
-        assert_eq!(sliced.kernel_us(64), {
+        assert_eq!(sliced.kernel_us(alike(64, 4)), {
             let alone = layer(Parallelism::tensor(4));
-            alone.kernel_us(256)
+            alone.kernel_us(alike(256, 1))
         });
+        // Without padding a gather brings what there is; an exchange ends with who has most to send.
+        let uneven = StepTokens { own: 10, most: 100, all: 130 };
+        let even = StepTokens { own: 10, most: 40, all: 130 };
+        assert_eq!(sliced.travel_us(uneven), sliced.travel_us(even));
+        assert!(layer(deepep).travel_us(uneven) > layer(deepep).travel_us(even));
         let split = Parallelism { tensor_parallel_size: 2, enable_expert_parallel: true, ..experts };
         assert!(layer(split).replaces_all_reduce());
     }

@@ -8,7 +8,7 @@ use super::elementwise::Elementwise;
 use super::expert_layer::ExpertLayer;
 use super::gemm::Gemm;
 use super::law::L2;
-use super::parallelism::Parallelism;
+use super::parallelism::{Parallelism, StepTokens};
 
 /// Kernel time in microseconds, by kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,14 +96,14 @@ impl Layers {
         }
     }
 
-    /// All layers for `num_tokens` tokens.
+    /// All layers but their experts, for `num_tokens` tokens.
     pub fn time_us(&self, num_tokens: u32) -> KernelTimes {
         let tokens = f64::from(num_tokens);
         let sum = |terms: &mut dyn Iterator<Item = f64>| terms.sum::<f64>();
         KernelTimes {
             gemm_us: sum(&mut self.gemms.iter().map(|(count, gemm)| count * gemm.time_us(num_tokens))),
-            moe_us: self.experts.as_ref().map_or(0.0, |(count, layer)| count * layer.kernel_us(num_tokens)),
-            comms_us: self.comms_us(num_tokens),
+            moe_us: 0.0,
+            comms_us: self.all_reduces_us(num_tokens),
             other_us: sum(&mut self
                 .elementwise_kernels
                 .iter()
@@ -111,24 +111,30 @@ impl Layers {
         }
     }
 
-    /// After attention and after the MLP, for norms over all heads, and between data-parallel engines.
-    fn comms_us(&self, num_tokens: u32) -> f64 {
+    /// The experts of all layers, and what brings tokens to them and back; `None` without experts.
+    pub fn experts_us(&self, tokens: StepTokens) -> Option<KernelTimes> {
+        let (count, layer) = self.experts.as_ref()?;
+        Some(KernelTimes {
+            moe_us: count * layer.kernel_us(tokens),
+            comms_us: count * layer.travel_us(tokens),
+            ..KernelTimes::default()
+        })
+    }
+
+    /// After attention and after the MLP, and for norms over all heads.
+    fn all_reduces_us(&self, num_tokens: u32) -> f64 {
         let tokens = f64::from(num_tokens);
         let all_reduce_us = |token_bytes: f64| {
             let all_reduce = self.all_reduce.as_ref().filter(|_| token_bytes > 0.0);
             all_reduce.map_or(0.0, |all_reduce| all_reduce.time_us(token_bytes * tokens))
         };
         let mut num_all_reduces = 2.0 * self.num_layers;
-        let mut travel = 0.0;
-        if let Some((layers, experts)) = &self.experts {
-            travel = layers * experts.travel_us(num_tokens);
-            if experts.replaces_all_reduce() {
-                num_all_reduces -= layers;
-            }
+        if let Some((layers, experts)) = &self.experts
+            && experts.replaces_all_reduce()
+        {
+            num_all_reduces -= layers;
         }
-        num_all_reduces * all_reduce_us(self.hidden_bytes)
-            + self.num_layers * all_reduce_us(self.norm_bytes)
-            + travel
+        num_all_reduces * all_reduce_us(self.hidden_bytes) + self.num_layers * all_reduce_us(self.norm_bytes)
     }
 
     /// LM head and sampling for `num_sampled` requests.

@@ -36,7 +36,7 @@ pub use drafter::Drafts;
 pub use format::Format;
 pub use hashing::{BlockHashing, HashingLaw, HashingProfile};
 pub use model::{ConstantCost, CostModel};
-pub use parallelism::{All2AllBackend, Parallelism};
+pub use parallelism::{All2AllBackend, Parallelism, StepTokens};
 pub use profile::{Fit, FitError, Profile, ProfileError};
 pub use roofline::Roofline;
 pub use step_shape::{PrefillChunk, StepShape, StepTime};

@@ -1,6 +1,6 @@
 //! The seam between the simulation and what predicts times.
 
-use super::{Roofline, StepShape, StepTime};
+use super::{Roofline, StepShape, StepTime, StepTokens};
 
 /// Predicts how long a step takes.
 #[derive(Clone, Debug)]
@@ -23,7 +23,8 @@ impl ConstantCost {
 }
 
 impl CostModel {
-    /// The time of one step; a step without tokens runs nothing and takes none.
+    /// The time of one step; engine cores that share its experts have as many tokens. A step without tokens
+    /// runs nothing and takes none.
     ///
     /// Remembers what it computed, hence `&mut`; the answer does not depend on earlier calls.
     pub fn step_time(&mut self, shape: &StepShape) -> StepTime {
@@ -33,15 +34,27 @@ impl CostModel {
         }
         match self {
             Self::Constant(cost) => StepTime { other_ns: cost.gpu_ns(num_tokens), ..StepTime::default() },
-            Self::Roofline(roofline) => roofline.step_time(shape, num_tokens),
+            Self::Roofline(roofline) => {
+                let tokens = roofline.alike(num_tokens);
+                roofline.step_time(shape, tokens)
+            }
         }
     }
 
-    /// Whether the step lies within what was measured; a constant cost is exact everywhere.
-    pub fn is_in_range(&self, shape: &StepShape) -> bool {
+    /// The time of a step of one of the engine cores that share experts, without what it waits for the
+    /// others; as long as that of a rank that has so many tokens.
+    pub fn step_time_of_rank(&mut self, shape: &StepShape, tokens: StepTokens) -> StepTime {
         match self {
-            Self::Constant(_) => true,
-            Self::Roofline(roofline) => roofline.is_in_range(shape),
+            Self::Constant(cost) => StepTime { other_ns: cost.gpu_ns(tokens.own), ..StepTime::default() },
+            Self::Roofline(roofline) => roofline.step_time(shape, tokens),
+        }
+    }
+
+    /// What the host does for a step of so many requests: [`StepTime::host_ns`].
+    pub fn host_ns(&self, num_requests: u32) -> u64 {
+        match self {
+            Self::Constant(_) => 0,
+            Self::Roofline(roofline) => roofline.host_ns(num_requests),
         }
     }
 }

@@ -15,6 +15,24 @@ pub enum All2AllBackend {
     DeepepLowLatency,
 }
 
+/// Tokens of a step, where several engine cores run theirs together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepTokens {
+    /// Of the engine core whose step it is, with its padding.
+    pub own: u32,
+    /// Of that which has most.
+    pub most: u32,
+    /// Of all.
+    pub all: u32,
+}
+
+impl StepTokens {
+    /// All of so many engine cores have as many.
+    pub const fn alike(own: u32, num_engines: u32) -> Self {
+        Self { own, most: own, all: own.saturating_mul(num_engines) }
+    }
+}
+
 /// Ranks that share one model. Each number is at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parallelism {
@@ -22,13 +40,27 @@ pub struct Parallelism {
     pub pipeline_parallel_size: u32,
     /// Ranks of tensor parallelism that share the KV cache of a sequence between them by tokens.
     pub decode_context_parallel_size: u32,
-    /// Engines that hold attention and dense layers each for themselves and share the experts. A
-    /// step's tokens are those of one of them; the others have as many, for vLLM pads them to the
-    /// largest (`coordinate_batch_across_dp` in `v1/worker/dp_utils.py`).
+    /// Engine cores that hold attention and dense layers each for themselves and share the experts.
     pub data_parallel_size: u32,
     /// Ranks hold whole experts, each some of them, instead of a slice of every one.
     pub enable_expert_parallel: bool,
     pub all2all_backend: All2AllBackend,
+}
+
+impl All2AllBackend {
+    /// As it is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllgatherReducescatter => "allgather_reducescatter",
+            Self::DeepepHighThroughput => "deepep_high_throughput",
+            Self::DeepepLowLatency => "deepep_low_latency",
+        }
+    }
+
+    /// vLLM runs without CUDA graphs with it (`CompilationConfig.set_splitting_ops_for_v1`).
+    pub const fn has_cuda_graphs(self) -> bool {
+        !matches!(self, Self::DeepepHighThroughput)
+    }
 }
 
 impl Parallelism {
@@ -42,6 +74,16 @@ impl Parallelism {
             enable_expert_parallel: false,
             all2all_backend: All2AllBackend::AllgatherReducescatter,
         }
+    }
+
+    /// Of a replica, over all its ranks.
+    pub fn num_gpus(&self) -> u32 {
+        self.num_gpus_per_engine().saturating_mul(self.data_parallel_size)
+    }
+
+    /// Of one engine core.
+    pub fn num_gpus_per_engine(&self) -> u32 {
+        self.tensor_parallel_size.saturating_mul(self.pipeline_parallel_size)
     }
 
     /// Ranks that share a layer's experts, whole or in slices (`FusedMoEParallelConfig.make`).

@@ -8,7 +8,7 @@ use super::drafter::{Drafter, Drafts};
 use super::host::{Host, Kernels};
 use super::layers::{KernelTimes, Layers};
 use super::memo::Memo;
-use super::parallelism::Parallelism;
+use super::parallelism::{Parallelism, StepTokens};
 use super::{CompleteProfile, Profile, StepShape, StepTime};
 
 /// The cost of steps of one model on one kind of GPU.
@@ -19,11 +19,14 @@ pub struct Roofline {
     host: Host,
     drafter: Option<Drafter>,
     stages: Stages,
+    data_parallel_size: u32,
     max_num_tokens: u32,
     max_context_tokens: u32,
     caveats: Vec<String>,
-    /// Everything but attention by number of tokens, and sampling by number of requests.
+    /// Everything but attention and experts by number of tokens, experts by that of all engine cores that
+    /// share them, and sampling by number of requests.
     layers_ns: Memo,
+    experts_ns: Memo,
     sampling_ns: Memo,
 }
 
@@ -61,10 +64,12 @@ impl Roofline {
             host: Host::new(*profile.host(), model.num_hidden_layers),
             drafter: drafts.map(|drafts| Drafter::new(drafts, model, gpu, parallelism, &profile)),
             stages: Stages::new(model, parallelism, &profile),
+            data_parallel_size: parallelism.data_parallel_size,
             max_num_tokens,
             max_context_tokens,
             caveats,
             layers_ns: Memo::default(),
+            experts_ns: Memo::default(),
             sampling_ns: Memo::default(),
         }
     }
@@ -74,9 +79,15 @@ impl Roofline {
         &self.caveats
     }
 
-    pub(super) fn step_time(&mut self, shape: &StepShape, num_tokens: u32) -> StepTime {
+    /// Engine cores that run their steps together, each with as many tokens.
+    pub(super) fn alike(&self, num_tokens: u32) -> StepTokens {
+        StepTokens::alike(num_tokens, self.data_parallel_size)
+    }
+
+    pub(super) fn step_time(&mut self, shape: &StepShape, tokens: StepTokens) -> StepTime {
+        let num_tokens = tokens.own;
         let (layers, attention, host, stages) = (&self.layers, &self.attention, &self.host, &self.stages);
-        let [gemm_ns, moe_ns, comms_ns, elementwise_ns] = self.layers_ns.get(num_tokens, || {
+        let [gemm_ns, _, comms_ns, elementwise_ns] = self.layers_ns.get(num_tokens, || {
             let [gemm_ns, moe_ns, comms_ns, elementwise_ns] =
                 parts_ns(layers.time_us(num_tokens), host, num_tokens);
             let exchange_us = attention.exchange_us(num_tokens);
@@ -84,11 +95,18 @@ impl Roofline {
             let sends_ns = stages.sends_ns(host, num_tokens);
             [gemm_ns, moe_ns, comms_ns + sends_ns + exchange_ns, elementwise_ns]
         });
+        let experts_ns =
+            || layers.experts_us(tokens).map_or([0; 4], |times| parts_ns(times, host, tokens.most));
+        let [_, moe_ns, travel_ns, _] = if tokens == StepTokens::alike(num_tokens, self.data_parallel_size) {
+            self.experts_ns.get(num_tokens, experts_ns)
+        } else {
+            experts_ns()
+        };
         let mut time = StepTime {
             gemm_ns,
             attention_ns: host.kernels_ns(Kernels::Others, self.attention.time_us(shape), num_tokens),
             moe_ns,
-            comms_ns,
+            comms_ns: comms_ns + travel_ns,
             elementwise_ns,
             launch_ns: host.gpu_step_ns(stages.num),
             host_ns: host.host_ns(shape.num_requests()),
@@ -107,10 +125,18 @@ impl Roofline {
             time.drafts_ns = host.kernels_ns(Kernels::Others, drafter.time_us(shape), num_tokens);
             time.head_ns += time.drafts_ns;
         }
+        if !self.is_in_range(shape) {
+            time.extrapolated_ns = time.gpu_ns();
+        }
         time
     }
 
-    pub(super) fn is_in_range(&self, shape: &StepShape) -> bool {
+    /// What the host does for a step of so many requests.
+    pub(super) fn host_ns(&self, num_requests: u32) -> u64 {
+        self.host.host_ns(num_requests)
+    }
+
+    fn is_in_range(&self, shape: &StepShape) -> bool {
         let longest_prefill = shape
             .prefill_chunks
             .iter()
@@ -302,11 +328,13 @@ mod tests {
 
     #[test]
     fn the_range_is_what_was_measured() {
-        let cost = cost("Llama-3.1-8B", "RTX-PRO-6000", 1);
-        assert!(cost.is_in_range(&prefill(2048, 4096)));
-        assert!(!cost.is_in_range(&prefill(4096, 0)));
-        assert!(!cost.is_in_range(&prefill(16, 100_000)));
-        assert!(!cost.is_in_range(&decode(1, 100_000)));
+        let mut cost = cost("Llama-3.1-8B", "RTX-PRO-6000", 1);
+        let within = cost.step_time(&prefill(2048, 4096));
+        assert_eq!(within.extrapolated_ns, 0);
+        for shape in [prefill(4096, 0), prefill(16, 100_000), decode(1, 100_000)] {
+            let beyond = cost.step_time(&shape);
+            assert_eq!(beyond.extrapolated_ns, beyond.gpu_ns());
+        }
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub struct StepTime {
     pub host_ns: u64,
     /// The part of the GPU's time that only the last stage of a pipeline has: LM head, sampling, drafts.
     pub head_ns: u64,
+    /// All of the GPU's time, if the step lies beyond what was measured for the profile.
+    pub extrapolated_ns: u64,
 }
 
 impl StepTime {
@@ -106,5 +108,6 @@ impl std::ops::AddAssign for StepTime {
         self.other_ns += more.other_ns;
         self.host_ns += more.host_ns;
         self.head_ns += more.head_ns;
+        self.extrapolated_ns += more.extrapolated_ns;
     }
 }

@@ -13,10 +13,11 @@ use super::requests_csv::tpot_ns;
 use super::run_report::RunInfo;
 use super::spreads::{Spreads, StepTimes};
 use super::summary::{
-    ExternalCache, HitRate, KvCache, Latency, NamedHitRate, PrefixCache, Requests, Resets, RunSummary,
-    SpeculativeDecoding, Steps, Throughput, TierSummary, Tokens,
+    HitRate, KvCache, Latency, NamedHitRate, PrefixCache, Requests, Resets, RunSummary, SpeculativeDecoding,
+    Steps, Throughput, Tokens,
 };
 use super::tenants::TenantTally;
+use super::tiers::{ExternalCache, TierSummary};
 use super::timeseries::Timeseries;
 use crate::engine::FinishReason;
 use crate::engine::kv_cache::{BlockEviction, ShortestHit};
@@ -93,8 +94,8 @@ pub(super) struct Collector {
 impl Collector {
     pub fn new(info: &RunInfo) -> Self {
         let usable_blocks = info.usable_blocks();
-        let num_first = info.fleet.as_ref().and_then(|fleet| fleet.num_first_replicas);
-        let lifecycle = num_first.map(|num_first| LifecycleTally::new(usable_blocks.len(), num_first));
+        let is_there = info.fleet.as_ref().and_then(|fleet| fleet.is_there.as_deref());
+        let lifecycle = is_there.map(LifecycleTally::new);
         Self {
             replicas: usable_blocks.iter().map(|_| ReplicaTally::default()).collect(),
             standing: Standing {
@@ -269,6 +270,14 @@ impl Collector {
         }
     }
 
+    pub fn lifecycle(&self) -> Option<&LifecycleTally> {
+        self.lifecycle.as_ref()
+    }
+
+    pub fn pulls(&self) -> &PullTally {
+        &self.pulls
+    }
+
     pub fn on_reset(&mut self, replica: u32, done: bool, num_preempted: u32) {
         *if done { &mut self.resets.done } else { &mut self.resets.refused } += 1;
         self.resets.preempted_requests += u64::from(num_preempted);
@@ -332,7 +341,7 @@ impl Collector {
         kv_events: Option<u64>,
         ending: RunEnding,
     ) -> RunSummary {
-        let RunEnding { tiers, workload, prefix_index } = ending;
+        let RunEnding { tiers, workload, prefix_index, lockstep, pull_failures } = ending;
         let duration_s = self.last_step_at.as_secs_f64();
         let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
         let mean = |sum: f64, count: u64| if count > 0 { sum / count as f64 } else { 0.0 };
@@ -351,6 +360,7 @@ impl Collector {
             model: info.model.clone(),
             gpu: info.gpu.clone(),
             tensor_parallel_size: info.tensor_parallel_size,
+            num_gpus: info.num_gpus(),
             workload,
             duration_s,
             requests: self.requests,
@@ -398,7 +408,8 @@ impl Collector {
             external_cache: (!tiers.is_empty()).then(|| ExternalCache {
                 total: HitRate::of(connector.queries, connector.hits),
                 preempted: HitRate::of(connector.preempted_queries, connector.preempted_hits),
-                tiers: tiers.into_iter().map(|(kind, stats)| TierSummary { kind, stats }).collect(),
+                not_shared_because: info.not_shared_because.clone(),
+                tiers: tiers.iter().map(|tier| TierSummary::new(tier, duration_s)).collect(),
             }),
             kv_cache: KvCache {
                 num_gpu_blocks: info.num_gpu_blocks(),
@@ -429,6 +440,10 @@ impl Collector {
                 } else {
                     0.0
                 },
+                extrapolated: mean(
+                    self.step_times.iter().map(|times| times.time.extrapolated_ns).sum::<u64>() as f64,
+                    self.gpu_ns,
+                ),
             },
             speculative_decoding: (self.spec.num_drafts > 0).then(|| SpeculativeDecoding {
                 drafts: self.spec.num_drafts,
@@ -440,20 +455,22 @@ impl Collector {
             resets: self.resets,
             fairness: self.tenants.summary(&info.tenants, duration_s),
             fleet: info.fleet.as_ref().map(|fleet| {
-                let lifecycle = self.lifecycle.as_ref().map(|tally| tally.summary(self.last_step_at));
+                let lifecycle =
+                    self.lifecycle.as_ref().map(|tally| tally.summary(self.last_step_at, &fleet.gpus()));
                 let (lifecycle, times) = lifecycle.unzip();
-                let tallies = self.replicas.iter().zip(&fleet.replicas).enumerate();
-                let replicas = tallies.map(|(index, (tally, info))| {
-                    let times = times.as_ref().map(|times| &times[index]);
-                    tally.summary(index as u32, info, duration_s, times)
+                let tallies = self.replicas.iter().zip(&fleet.replicas);
+                let replicas = tallies.map(|(tally, info)| {
+                    let times = times.as_ref().map(|times| &times[info.replica as usize]);
+                    tally.summary(info, duration_s, times)
                 });
                 FleetSummary::new(
                     fleet.router.clone(),
                     prefix_index.clone(),
                     lifecycle,
-                    self.pulls.summary(),
+                    self.pulls.summary(pull_failures.unwrap_or_default()),
                     replicas.collect(),
                 )
+                .with_lockstep(lockstep)
             }),
         }
     }

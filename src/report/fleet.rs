@@ -8,14 +8,18 @@ use super::lifecycle::LifecycleSummary;
 use super::pulls::PullSummary;
 use super::replica_tally::{ReplicaInfo, ReplicaSummary};
 use super::table_column::{Column, Kind};
+use crate::simulation::LockstepStats;
 use crate::simulation::router::PrefixIndexStats;
 
-/// The columns of `replicas.csv`; the last two only where replicas come and go.
-pub(super) const COLUMNS: [Column<&str>; 23] = [
+/// The columns of `replicas.csv`; the rank only where there are several, the last two only where replicas
+/// come and go.
+pub(super) const COLUMNS: [Column<&str>; 25] = [
     ("replica", Kind::Count),
+    ("data_parallel_rank", Kind::Count),
     ("pool", Kind::Text),
     ("gpu", Kind::Text),
     ("tensor_parallel_size", Kind::Count),
+    ("num_gpus", Kind::Count),
     ("finished_requests", Kind::Count),
     ("unfinished_requests", Kind::Count),
     ("prompt_tokens", Kind::Count),
@@ -42,9 +46,28 @@ pub(super) const COLUMNS: [Column<&str>; 23] = [
 pub struct FleetInfo {
     /// The router's policy.
     pub router: String,
-    /// Those that are there from the start, if replicas come and go.
-    pub num_first_replicas: Option<u32>,
+    /// Whether each replica is there from the start, if replicas come and go.
+    pub is_there: Option<Vec<bool>>,
+    /// Or their data-parallel ranks, in the order of the simulation.
     pub replicas: Vec<ReplicaInfo>,
+}
+
+impl FleetInfo {
+    /// Of each replica, over its ranks.
+    pub(super) fn gpus(&self) -> Vec<u32> {
+        let replicas = self.replicas.chunk_by(|a, b| a.replica == b.replica);
+        replicas.map(|ranks| ranks.iter().map(|rank| rank.num_gpus).sum()).collect()
+    }
+
+    /// Some replica has several data-parallel ranks.
+    pub(super) fn has_ranks(&self) -> bool {
+        self.replicas.first().is_some_and(|first| first.data_parallel_rank.is_some())
+    }
+
+    /// Numbers in `replicas` of those that are of a replica.
+    pub(super) fn engines(&self, replica: u32) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.replicas).filter(move |(_, info)| info.replica == replica).map(|(engine, _)| engine)
+    }
 }
 
 /// Several replicas: what each did, and how evenly.
@@ -53,6 +76,7 @@ pub struct FleetSummary {
     /// The router's policy.
     pub router: String,
     pub num_replicas: u32,
+    pub num_gpus: u32,
     /// What the router knew of the prefix caches, if it looks at prefixes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix_index: Option<PrefixIndexStats>,
@@ -63,10 +87,39 @@ pub struct FleetSummary {
     /// If prompts and answers are computed on different replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_reads: Option<PullSummary>,
+    /// If data-parallel ranks run their steps together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lockstep: Option<LockstepSummary>,
+    /// Or their data-parallel ranks.
     pub replicas: Vec<ReplicaSummary>,
 }
 
-/// How unevenly the replicas of a fleet were loaded.
+/// Ranks that run their steps together, with what that costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LockstepSummary {
+    #[serde(flatten)]
+    pub stats: LockstepStats,
+    /// Dummy batches over all batches: ranks that took part without a step.
+    pub dummy_share: f64,
+    /// Padding over all tokens that were computed.
+    pub padding_share: f64,
+    /// Of the GPU time of steps, waiting for slower ranks.
+    pub waiting_share: f64,
+}
+
+impl LockstepSummary {
+    fn new(stats: LockstepStats) -> Self {
+        let share = |part: u64, whole: u64| if whole > 0 { part as f64 / whole as f64 } else { 0.0 };
+        Self {
+            dummy_share: share(stats.dummy_batches, stats.batches),
+            padding_share: share(stats.padding_tokens, stats.tokens + stats.padding_tokens),
+            waiting_share: share(stats.waiting_ns, stats.gpu_ns),
+            stats,
+        }
+    }
+}
+
+/// How unevenly the replicas of a fleet, or their data-parallel ranks, were loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Imbalance {
     /// Requests that finished.
@@ -77,7 +130,7 @@ pub struct Imbalance {
     pub gpu_busy: Spread,
 }
 
-/// Of one value for each replica.
+/// Of one value for each replica or rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     pub min: f64,
@@ -119,7 +172,8 @@ impl FleetSummary {
     ) -> Self {
         Self {
             router,
-            num_replicas: replicas.len() as u32,
+            num_replicas: replicas.last().map_or(0, |last| last.replica + 1),
+            num_gpus: replicas.iter().map(|replica| replica.num_gpus).sum(),
             prefix_index,
             imbalance: Imbalance {
                 requests: Spread::of(&replicas, |replica| replica.finished_requests as f64),
@@ -134,25 +188,39 @@ impl FleetSummary {
             },
             lifecycle,
             kv_reads,
+            lockstep: None,
             replicas,
         }
     }
 
-    /// Such as `6 x (2 x H100-SXM)`, for each kind in order.
+    pub(super) fn with_lockstep(self, stats: Option<LockstepStats>) -> Self {
+        Self { lockstep: stats.map(LockstepSummary::new), ..self }
+    }
+
+    /// Such as `6 x (2 x H100-SXM)` or `2 x (4 ranks of 2 x H100-SXM)`, for each kind in order.
     pub(super) fn kinds(&self) -> Vec<String> {
-        let same = |a: &ReplicaSummary, b: &ReplicaSummary| {
-            (&a.pool, &a.gpu, a.tensor_parallel_size) == (&b.pool, &b.gpu, b.tensor_parallel_size)
-        };
-        let kind = |replicas: &[ReplicaSummary]| {
-            let ReplicaSummary { pool, gpu, tensor_parallel_size, .. } = &replicas[0];
-            let gpus = match tensor_parallel_size {
-                1 => gpu.clone(),
-                several => format!("({several} x {gpu})"),
+        let whole = |ranks: &[ReplicaSummary]| {
+            let ReplicaSummary { pool, gpu, num_gpus, data_parallel_rank, .. } = &ranks[0];
+            let gpus = match (data_parallel_rank, num_gpus) {
+                (None, 1) => gpu.clone(),
+                (None, several) => format!("({several} x {gpu})"),
+                (Some(_), _) => format!("({} ranks of {num_gpus} x {gpu})", ranks.len()),
             };
             let pool = pool.as_ref().map(|pool| format!(" ({pool})")).unwrap_or_default();
-            format!("{} x {gpus}{pool}", replicas.len())
+            gpus + &pool
         };
-        self.replicas.chunk_by(same).map(kind).collect()
+        let replicas: Vec<String> =
+            self.replicas.chunk_by(|a, b| a.replica == b.replica).map(whole).collect();
+        let kinds = replicas.chunk_by(|a, b| a == b);
+        kinds.map(|alike| format!("{} x {}", alike.len(), alike[0])).collect()
+    }
+
+    /// What shares out the requests, as the last part of a sentence about replicas.
+    pub(super) fn behind(&self) -> String {
+        if self.num_replicas == 1 && self.replicas.len() > 1 {
+            return "behind vLLM's load balancer".to_owned();
+        }
+        format!("behind {}", self.router)
     }
 
     /// Writes `replicas.csv`.
@@ -178,5 +246,25 @@ mod tests {
         assert_eq!(requests.coefficient_of_variation, 2.0_f64.sqrt() / 4.0);
         // Nobody computed anything.
         assert_eq!(fleet.imbalance.gpu_busy, Spread::default());
+    }
+
+    #[test]
+    fn kinds_count_all_gpus_of_a_replica() {
+        let rank = |replica, data_parallel_rank, num_gpus, gpu: &str| ReplicaSummary {
+            replica,
+            data_parallel_rank,
+            num_gpus,
+            gpu: gpu.to_owned(),
+            ..ReplicaSummary::default()
+        };
+        let fleet = |replicas| FleetSummary::new("random".to_owned(), None, None, None, replicas);
+        let alone = fleet(vec![rank(0, None, 1, "L4"), rank(1, None, 1, "L4"), rank(2, None, 4, "H100")]);
+        assert_eq!(alone.kinds(), ["2 x L4", "1 x (4 x H100)"]);
+        assert_eq!((alone.num_replicas, alone.num_gpus), (3, 6));
+        let ranks = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(replica, at)| rank(replica, Some(at), 2, "H100"));
+        let ranks = fleet(ranks.to_vec());
+        assert_eq!(ranks.kinds(), ["2 x (2 ranks of 2 x H100)"]);
+        assert_eq!((ranks.num_replicas, ranks.num_gpus), (2, 8));
+        assert_eq!(fleet(vec![rank(0, Some(0), 1, "H100"); 2]).behind(), "behind vLLM's load balancer");
     }
 }

@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use super::kv_event_json::push_event;
+use super::replica_tally::ReplicaInfo;
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
 use crate::units::SimTime;
@@ -13,19 +14,18 @@ use crate::units::SimTime;
 pub(super) struct KvEventsJsonl {
     out: BufWriter<File>,
     line: String,
-    is_fleet: bool,
     pub num_events: u64,
 }
 
 impl KvEventsJsonl {
-    /// `is_fleet` adds the replica to each line.
-    pub fn create(path: &Path, is_fleet: bool) -> io::Result<Self> {
-        Ok(Self { out: BufWriter::new(File::create(path)?), line: String::new(), is_fleet, num_events: 0 })
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { out: BufWriter::new(File::create(path)?), line: String::new(), num_events: 0 })
     }
 
+    /// `sender` if there are several: with the replica, and the data-parallel rank, in each line.
     pub fn push(
         &mut self,
-        replica: u32,
+        sender: Option<&ReplicaInfo>,
         at: SimTime,
         events: &[KvCacheEvent],
         scheduler: &Scheduler,
@@ -33,8 +33,11 @@ impl KvEventsJsonl {
         for event in events {
             self.line.clear();
             let _ = write!(self.line, "{{\"at_ns\":{},", at.as_ns());
-            if self.is_fleet {
+            if let Some(ReplicaInfo { replica, data_parallel_rank, .. }) = sender {
                 let _ = write!(self.line, "\"replica\":{replica},");
+                if let Some(rank) = data_parallel_rank {
+                    let _ = write!(self.line, "\"data_parallel_rank\":{rank},");
+                }
             }
             self.line.push_str("\"event\":");
             // As VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES has them by default.

@@ -6,11 +6,11 @@ use super::fleet::FleetSummary;
 use super::lifecycle::LifecycleSummary;
 use super::pulls::PullSummary;
 use super::replica_tally::ReplicaSummary;
-use super::summary::{
-    ExternalCache, HitRate, NamedHitRate, PrefixCache, RunSummary, SpeculativeDecoding, TierSummary,
-};
+use super::summary::{NamedHitRate, PrefixCache, RunSummary, SpeculativeDecoding};
 use super::tenants::{Fairness, TenantSummary};
-use crate::engine::connector::{TierKind, TierStats};
+use super::tiers::{ExternalCache, ReplicaTierSummary, TierSummary};
+use crate::engine::connector::TierKind;
+use crate::simulation::TierEnding;
 use crate::simulation::router::PrefixIndexStats;
 
 /// What one looks at first, the most telling in front.
@@ -41,9 +41,11 @@ pub fn metric_names() -> Vec<String> {
             ..PrefixCache::default()
         },
         external_cache: Some(ExternalCache {
-            total: HitRate::default(),
-            preempted: HitRate::default(),
-            tiers: vec![TierSummary { kind: TierKind::Host, stats: TierStats::default() }],
+            tiers: vec![TierSummary {
+                replicas: vec![ReplicaTierSummary::default()],
+                ..TierSummary::new(&TierEnding::empty(TierKind::Host, None), 0.0)
+            }],
+            ..ExternalCache::default()
         }),
         speculative_decoding: Some(SpeculativeDecoding::default()),
         kv_events: Some(0),
@@ -101,6 +103,8 @@ mod tests {
         for name in HEADLINES.iter().chain(&[
             "external_cache.hit_rate",
             "external_cache.tiers.0.evicted_blocks",
+            "external_cache.tiers.0.read.busy",
+            "external_cache.tiers.0.replicas.0.hit_tokens_by_others",
             "prefix_cache.by_turn.0.hit_rate",
             "speculative_decoding.acceptance_rate",
             "kv_events",

@@ -34,6 +34,7 @@ mod summary;
 mod table_column;
 mod tenants;
 mod terminal;
+mod tiers;
 mod timeseries;
 mod trace_events;
 mod write_page;

@@ -1,5 +1,7 @@
 //! What is counted for each replica, and how they all stand together.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::inter_token::InterTokenLatencies;
@@ -8,24 +10,44 @@ use super::summary::HitRate;
 use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
 use crate::simulation::{RequestRecord, StepRecord};
 
-/// One of several replicas.
+/// One of several replicas, or of the data-parallel ranks of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaInfo {
+    /// Counted from 0.
+    pub replica: u32,
+    /// If some replica has several ranks.
+    pub data_parallel_rank: Option<u32>,
     /// The kind it is of, if the scenario names kinds.
     pub pool: Option<String>,
     pub gpu: String,
     pub tensor_parallel_size: u32,
+    /// Of this rank.
+    pub num_gpus: u32,
     pub num_gpu_blocks: u32,
     pub block_size_tokens: u32,
+}
+
+/// Such as `2`, or `2.3` of its fourth rank.
+impl fmt::Display for ReplicaInfo {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.data_parallel_rank {
+            Some(rank) => write!(out, "{}.{rank}", self.replica),
+            None => write!(out, "{}", self.replica),
+        }
+    }
 }
 
 /// A row of `replicas.csv`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReplicaSummary {
     pub replica: u32,
+    /// If some replica has several ranks; then this is one of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_parallel_rank: Option<u32>,
     pub pool: Option<String>,
     pub gpu: String,
     pub tensor_parallel_size: u32,
+    pub num_gpus: u32,
     /// With a whole answer.
     pub finished_requests: u64,
     /// Aborted or failed.
@@ -141,7 +163,6 @@ impl ReplicaTally {
     /// `times` if replicas come and go.
     pub fn summary(
         &self,
-        replica: u32,
         info: &ReplicaInfo,
         duration_s: f64,
         times: Option<&ReplicaTimes>,
@@ -150,10 +171,12 @@ impl ReplicaTally {
         let of_run = |ns: f64| if duration_s > 0.0 { ns / (duration_s * 1e9) } else { 0.0 };
         let rate = HitRate::of(self.prefix_cache.queries, self.prefix_cache.hits);
         ReplicaSummary {
-            replica,
+            replica: info.replica,
+            data_parallel_rank: info.data_parallel_rank,
             pool: info.pool.clone(),
             gpu: info.gpu.clone(),
             tensor_parallel_size: info.tensor_parallel_size,
+            num_gpus: info.num_gpus,
             finished_requests: self.finished_requests,
             unfinished_requests: self.unfinished_requests,
             prompt_tokens: self.prompt_tokens,

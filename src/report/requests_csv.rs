@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::fleet::FleetInfo;
 use super::table_column::{Column, Kind, csv_with_header};
 use crate::engine::FinishReason;
-use crate::simulation::{NO_REPLICA, RequestRecord};
+use crate::simulation::RequestRecord;
 
 #[derive(Serialize)]
 struct Row<'a> {
@@ -15,6 +16,9 @@ struct Row<'a> {
     /// With several replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     replica: Option<Option<u32>>,
+    /// With several data-parallel ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_parallel_rank: Option<Option<u32>>,
     tenant: &'a str,
     session: Option<u64>,
     turn: u32,
@@ -34,10 +38,11 @@ struct Row<'a> {
     finish_reason: &'static str,
 }
 
-/// The columns of [`Row`]; `replica` only with several.
-const COLUMNS: [Column<&str>; 19] = [
+/// The columns of [`Row`]; `replica` and `data_parallel_rank` only with several.
+const COLUMNS: [Column<&str>; 20] = [
     ("index", Kind::Count),
     ("replica", Kind::Count),
+    ("data_parallel_rank", Kind::Count),
     ("tenant", Kind::Text),
     ("session", Kind::Id),
     ("turn", Kind::Count),
@@ -57,26 +62,39 @@ const COLUMNS: [Column<&str>; 19] = [
     ("finish_reason", Kind::Text),
 ];
 
-pub(super) fn columns(is_fleet: bool) -> Vec<Column<&'static str>> {
-    COLUMNS.into_iter().filter(|(name, _)| is_fleet || *name != "replica").collect()
+pub(super) fn columns(fleet: Option<&FleetInfo>) -> Vec<Column<&'static str>> {
+    let is_there = |column: &Column<&str>| match column.0 {
+        "replica" => fleet.is_some(),
+        "data_parallel_rank" => fleet.is_some_and(FleetInfo::has_ranks),
+        _ => true,
+    };
+    COLUMNS.into_iter().filter(is_there).collect()
 }
 
 pub(super) struct RequestsCsv {
     writer: csv::Writer<File>,
-    is_fleet: bool,
 }
 
 impl RequestsCsv {
-    /// `is_fleet` adds a column with the replica.
-    pub fn create(path: &Path, is_fleet: bool) -> std::io::Result<Self> {
-        let writer = csv_with_header(path, &columns(is_fleet))?;
-        Ok(Self { writer, is_fleet })
+    /// A fleet adds columns with the replica, and the data-parallel rank.
+    pub fn create(path: &Path, fleet: Option<&FleetInfo>) -> std::io::Result<Self> {
+        Ok(Self { writer: csv_with_header(path, &columns(fleet))? })
     }
 
-    pub fn push(&mut self, request: &RequestRecord, tenants: &[String]) -> csv::Result<()> {
+    pub fn push(
+        &mut self,
+        request: &RequestRecord,
+        tenants: &[String],
+        fleet: Option<&FleetInfo>,
+    ) -> csv::Result<()> {
+        // None for a request that reached nobody.
+        let served_by = fleet.and_then(|fleet| fleet.replicas.get(request.replica as usize));
         self.writer.serialize(Row {
             index: request.index,
-            replica: self.is_fleet.then(|| replica(request)),
+            replica: fleet.map(|_| served_by.map(|info| info.replica)),
+            data_parallel_rank: fleet
+                .filter(|fleet| fleet.has_ranks())
+                .map(|_| served_by.and_then(|info| info.data_parallel_rank)),
             tenant: tenants.get(request.tenant as usize).map_or("", String::as_str),
             session: request.session,
             turn: request.turn,
@@ -105,11 +123,6 @@ impl RequestsCsv {
     pub fn finish(mut self) -> std::io::Result<()> {
         self.writer.flush()
     }
-}
-
-/// `None` for a request that reached none.
-fn replica(request: &RequestRecord) -> Option<u32> {
-    Some(request.replica).filter(|&replica| replica != NO_REPLICA)
 }
 
 /// Time per output token after the first; `None` with fewer than two, or if the answer is not whole.

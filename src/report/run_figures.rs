@@ -8,7 +8,7 @@ use crate::engine::kv_cache::BlockEviction;
 use crate::engine::kv_events::KvCacheEvent;
 use crate::engine::scheduler::Scheduler;
 use crate::simulation::{
-    Observer, PullRecord, ReplicaState, RequestRecord, RunEnding, ServerLoss, StepRecord,
+    Observer, PullRecord, ReplicaState, RequestRecord, RunEnding, ServerLoss, StepRecord, StepSpan,
 };
 use crate::units::SimTime;
 
@@ -36,6 +36,10 @@ impl RunFigures {
 impl Observer for RunFigures {
     fn on_step(&mut self, step: &StepRecord) {
         self.collector.on_step(step);
+    }
+
+    fn on_output_steps(&mut self, request: &RequestRecord, spans: &[StepSpan]) {
+        self.collector.on_output_steps(request, spans);
     }
 
     fn on_request(&mut self, request: &RequestRecord) {

@@ -38,6 +38,8 @@ pub struct RunInfo {
     pub gpu: String,
     pub tensor_parallel_size: u32,
     /// Of the scenario's own kind of replica.
+    pub gpus_per_replica: u32,
+    /// Of the scenario's own kind of replica.
     pub num_gpu_blocks: u32,
     pub block_size_tokens: u32,
     pub enable_prefix_caching: bool,
@@ -47,7 +49,9 @@ pub struct RunInfo {
     /// KV events are on and are written.
     pub kv_events: bool,
     pub tenants: Vec<String>,
-    /// With several replicas.
+    /// Why nothing of what replicas store in common tiers is hit by others, if that is so.
+    pub not_shared_because: Option<String>,
+    /// With several replicas, or one of several data-parallel ranks.
     pub fleet: Option<FleetInfo>,
 }
 
@@ -57,6 +61,14 @@ impl RunInfo {
         match &self.fleet {
             Some(fleet) => fleet.replicas.iter().map(|replica| replica.num_gpu_blocks - 1).collect(),
             None => vec![self.num_gpu_blocks - 1],
+        }
+    }
+
+    /// Of all ranks of all replicas.
+    pub(super) fn num_gpus(&self) -> u32 {
+        match &self.fleet {
+            Some(fleet) => fleet.replicas.iter().map(|replica| replica.num_gpus).sum(),
+            None => self.gpus_per_replica,
         }
     }
 
@@ -91,13 +103,13 @@ impl RunReport {
         let open = |name: &str| folder.file(name);
         let is_fleet = info.fleet.is_some();
         let num_replicas = info.usable_blocks().len();
-        let requests = RequestsCsv::create(&open("requests.csv"), is_fleet)
+        let requests = RequestsCsv::create(&open("requests.csv"), info.fleet.as_ref())
             .map_err(ReportError::write("requests.csv"))?;
         let blocks =
             BlocksCsv::create(&open("blocks.csv"), is_fleet).map_err(ReportError::write("blocks.csv"))?;
         let kv_events = info
             .kv_events
-            .then(|| KvEventsJsonl::create(&open("kv_events.jsonl"), is_fleet))
+            .then(|| KvEventsJsonl::create(&open("kv_events.jsonl")))
             .transpose()
             .map_err(ReportError::write("kv_events.jsonl"))?;
         Ok(Self {
@@ -126,6 +138,10 @@ impl RunReport {
             scenario: &self.info.name,
             seed: self.info.seed,
             tiers,
+            replicas: match &self.info.fleet {
+                Some(fleet) => fleet.replicas.iter().map(ToString::to_string).collect(),
+                None => vec!["0".to_owned()],
+            },
             usable_blocks: self.info.usable_blocks(),
         };
         let trace_events = TraceEvents::create(options, &self.folder.file(""), &names)?;
@@ -151,7 +167,7 @@ impl RunReport {
             return Err(error);
         }
         self.requests.finish().map_err(ReportError::write("requests.csv"))?;
-        let columns = requests_csv::columns(self.info.fleet.is_some());
+        let columns = requests_csv::columns(self.info.fleet.as_ref());
         self.folder.parquet_beside("requests.csv", &columns)?;
         let residencies = self.blocks.finish().map_err(ReportError::write("blocks.csv"))?;
         let kv_events = self
@@ -175,6 +191,8 @@ impl RunReport {
             series: &series.coarser(),
             spreads: &self.collector.spreads(residencies),
             timeline: &self.timeline,
+            lifecycle: self.collector.lifecycle(),
+            pulls: self.collector.pulls(),
             more_files: self.followers.files(),
         };
         self.folder.write("hit_rate.svg", &hit_rate_svg(&view))?;
@@ -232,7 +250,8 @@ impl Observer for RunReport {
     fn on_request(&mut self, request: &RequestRecord) {
         self.collector.on_request(request);
         self.followers.on_request(request, &self.info.tenants);
-        let written = self.requests.push(request, &self.info.tenants).map_err(csv_error);
+        let written =
+            self.requests.push(request, &self.info.tenants, self.info.fleet.as_ref()).map_err(csv_error);
         self.keep_error("requests.csv", written);
     }
 
@@ -247,7 +266,8 @@ impl Observer for RunReport {
 
     fn on_kv_events(&mut self, replica: u32, at: SimTime, events: &[KvCacheEvent], scheduler: &Scheduler) {
         if let Some(kv_events) = &mut self.kv_events {
-            let written = kv_events.push(replica, at, events, scheduler);
+            let sender = self.info.fleet.as_ref().and_then(|fleet| fleet.replicas.get(replica as usize));
+            let written = kv_events.push(sender, at, events, scheduler);
             self.keep_error("kv_events.jsonl", written);
         }
     }
@@ -258,7 +278,9 @@ impl Observer for RunReport {
 
     fn on_replica_state(&mut self, replica: u32, at: SimTime, state: ReplicaState) {
         self.collector.on_replica_state(replica, at, state);
-        self.followers.on_replica_state(replica, at, state);
+        for engine in self.info.fleet.iter().flat_map(|fleet| fleet.engines(replica)) {
+            self.followers.on_replica_state(engine, at, state);
+        }
     }
 
     fn on_failure(&mut self, loss: &ServerLoss) {

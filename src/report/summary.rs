@@ -6,7 +6,7 @@ use super::fleet::FleetSummary;
 use super::log_histogram::DurationS;
 use super::percentiles::LatencyMs;
 use super::tenants::Fairness;
-use crate::engine::connector::{TierKind, TierStats};
+use super::tiers::ExternalCache;
 use crate::workload::WorkloadNotes;
 
 /// A whole run. Every number has its unit in its name; a rate stands beside what it is made of.
@@ -17,6 +17,8 @@ pub struct RunSummary {
     pub model: String,
     pub gpu: String,
     pub tensor_parallel_size: u32,
+    /// Of all ranks of all replicas.
+    pub num_gpus: u32,
     /// Where the requests come from.
     pub workload: WorkloadNotes,
     /// Simulated time from the start to the last output.
@@ -140,22 +142,6 @@ pub struct PrefixCache {
     pub by_depth: Vec<NamedHitRate>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ExternalCache {
-    /// Lookups of what the GPU's cache did not have (`vllm:external_prefix_cache_queries`).
-    #[serde(flatten)]
-    pub total: HitRate,
-    pub preempted: HitRate,
-    pub tiers: Vec<TierSummary>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TierSummary {
-    pub kind: TierKind,
-    #[serde(flatten)]
-    pub stats: TierStats,
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct KvCache {
     /// Of all replicas.
@@ -190,6 +176,9 @@ pub struct Steps {
     pub mean_host_ms: f64,
     /// Share of the run in which the GPU computed; of several replicas the mean.
     pub gpu_busy: f64,
+    /// Share of the GPU's time in steps with more tokens or longer contexts than were measured for the cost
+    /// profile.
+    pub extrapolated: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

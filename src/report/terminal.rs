@@ -17,11 +17,11 @@ pub fn terminal_table(summary: &RunSummary) -> String {
     };
     match &summary.fleet {
         None => {
-            row("model", format!("{} on {} x {}", summary.model, summary.tensor_parallel_size, summary.gpu));
+            row("model", format!("{} on {} x {}", summary.model, summary.num_gpus, summary.gpu));
         }
         Some(fleet) => {
             row("model", summary.model.clone());
-            row("fleet", format!("{} behind {}", fleet.kinds().join(" + "), fleet.router));
+            row("fleet", format!("{} {}", fleet.kinds().join(" + "), fleet.behind()));
         }
     }
     let workload = &summary.workload;
@@ -112,6 +112,15 @@ pub fn terminal_table(summary: &RunSummary) -> String {
             100.0 * steps.gpu_busy
         ),
     );
+    if steps.extrapolated > 0.0 {
+        row(
+            "extrapolated",
+            format!(
+                "{:.1} % of the GPU's time: steps beyond what was measured for its profile",
+                100.0 * steps.extrapolated
+            ),
+        );
+    }
     if let Some(spec) = &summary.speculative_decoding {
         row(
             "drafts",
@@ -165,6 +174,20 @@ fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {
     if let Some(reads) = &fleet.kv_reads {
         row("KV reads ms", percentiles(&reads.latency, 1.0));
     }
+    if let Some(lockstep) = &fleet.lockstep {
+        row(
+            "lockstep",
+            format!(
+                "{} passes in {} waves: {:.1} % of batches dummies, {:.1} % of tokens padding, {:.1} % of GPU \
+                 time waiting",
+                lockstep.stats.passes,
+                lockstep.stats.waves,
+                100.0 * lockstep.dummy_share,
+                100.0 * lockstep.padding_share,
+                100.0 * lockstep.waiting_share
+            ),
+        );
+    }
     if let Some(index) = &fleet.prefix_index {
         row(
             "router's match",
@@ -203,7 +226,11 @@ fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {
     let few = fleet.replicas.len() <= MAX_REPLICA_ROWS;
     for replica in fleet.replicas.iter().filter(|_| few) {
         row(
-            &format!("  replica {}", replica.replica),
+            &match replica.data_parallel_rank {
+                Some(rank) if fleet.num_replicas == 1 => format!("  rank {rank}"),
+                Some(rank) => format!("  replica {} rank {rank}", replica.replica),
+                None => format!("  replica {}", replica.replica),
+            },
             format!(
                 "{} requests, hits {:.1} %, KV cache {:.1} %, GPU {:.1} %",
                 replica.finished_requests,

@@ -43,6 +43,7 @@ pub(super) fn info(config: &EngineConfig) -> RunInfo {
         model: "a model".into(),
         gpu: "a GPU".into(),
         tensor_parallel_size: 1,
+        gpus_per_replica: 1,
         num_gpu_blocks: config.num_gpu_blocks,
         block_size_tokens: config.block_size,
         enable_prefix_caching: config.enable_prefix_caching,
@@ -50,6 +51,7 @@ pub(super) fn info(config: &EngineConfig) -> RunInfo {
         shortest_hit: KvCacheManager::new(config).shortest_hit(),
         kv_events: false,
         tenants: Vec::new(),
+        not_shared_because: None,
         fleet: None,
     }
 }
@@ -402,11 +404,13 @@ fn a_fleet_is_reported_as_a_whole_and_by_replica() {
         pool: Some("small".into()),
         gpu: "a GPU".into(),
         tensor_parallel_size: 2,
+        num_gpus: 2,
         num_gpu_blocks: 101,
         block_size_tokens: 16,
+        ..ReplicaInfo::default()
     };
-    let replicas = vec![replica.clone(), ReplicaInfo { pool: None, ..replica }];
-    let fleet = Some(FleetInfo { router: "round_robin".into(), num_first_replicas: None, replicas });
+    let replicas = vec![replica.clone(), ReplicaInfo { replica: 1, pool: None, ..replica }];
+    let fleet = Some(FleetInfo { router: "round_robin".into(), is_there: None, replicas });
     let mut report = RunReport::create(&target, RunInfo { fleet, ..info(&config()) }).unwrap();
     simulation_of(2, config(), SHARING).run(&mut report).unwrap();
     let summary = report.finish(RunEnding::default()).unwrap();
@@ -436,7 +440,7 @@ fn a_fleet_is_reported_as_a_whole_and_by_replica() {
             .lines()
             .nth(1)
             .unwrap()
-            .starts_with("0,small,a GPU,2,1,0,600,3,600,2,600,0,0.0,")
+            .starts_with("0,small,a GPU,2,2,1,0,600,3,600,2,600,0,0.0,")
     );
     let table = terminal_table(&summary);
     let kinds = " fleet            1 x (2 x a GPU) (small) + 1 x (2 x a GPU) behind round_robin\n";

@@ -8,7 +8,9 @@ use std::sync::atomic::AtomicU64;
 use super::ScenarioError;
 use super::cluster_section::ClusterSection;
 use super::file::ScenarioFile;
-use super::pool::{Pool, pools};
+use super::pool::{Pool, check_count, check_router, pools};
+use super::replica::ReplicaPlace;
+use super::shared_tiers::SharedTiers;
 use super::template::Template;
 use super::trace_progress::{CountingReader, TraceWithProgress};
 use super::tree::Node;
@@ -187,15 +189,22 @@ impl Scenario {
         let links = self.pull_links();
         let router = self.router();
         let events = router.reads_events().then(|| self.event_source(&router));
-        let mut replicas = Vec::with_capacity(self.num_replicas() as usize);
-        for pool in &self.pools {
-            for _ in 0..pool.num_replicas {
+        let mut replicas = Vec::with_capacity(self.num_engines());
+        let mut tiers = SharedTiers::new(self);
+        for (at, pool) in self.pools.iter().enumerate() {
+            for nth in 0..pool.num_engines() {
+                let nth = nth / pool.section.data_parallel_size;
                 let index = replicas.len();
-                let shared_hasher = events
-                    .as_ref()
-                    .filter(|events| events.mismatches[index].is_none())
-                    .map(|events| &events.hasher);
-                let replica = pool.replica(cost(pool), seed, index as u64, shared_hasher, links.as_ref());
+                let of_router = events.as_ref().filter(|events| events.mismatches[index].is_none());
+                let of_tiers = tiers.hasher(pool).cloned();
+                let place = ReplicaPlace {
+                    index: index as u64,
+                    hasher: of_router.map(|events| &events.hasher).or(of_tiers.as_ref()),
+                    links: links.as_ref(),
+                    node: (at, nth / pool.replicas_per_node.unwrap_or(u32::MAX)),
+                    tiers: &mut tiers,
+                };
+                let replica = pool.replica(cost(pool), seed, place);
                 replicas.push(replica.map_err(|error| {
                     self.typed.wrong_as(&format!("engine.{}", error.field), &error.to_string())
                 })?);
@@ -209,17 +218,19 @@ impl Scenario {
             },
         });
         let events_of_decode = events.clone();
-        let policy = router.build(seed, replicas.len(), events);
+        let policy = router.build(seed, self.num_endpoints(), events);
         let actions = actions.chain(self.replica_actions()).collect();
         let simulation = Simulation::new(workload, replicas, policy, actions)
+            .with_data_parallel(&self.data_parallel(), router.endpoints, seed)
             .with_router_latency(SimTime::from_secs_f64(router.latency_ms / 1e3))
             .with_metrics_interval(SimTime::from_secs_f64(router.metrics_interval_ms / 1e3));
-        Ok(match (self.lifecycle(), links) {
-            (Some(lifecycle), _) => simulation.with_lifecycle(lifecycle),
-            (None, Some(links)) => {
-                simulation.with_disaggregation(self.disaggregation(links, events_of_decode))
-            }
-            (None, None) => simulation,
+        let simulation = match self.lifecycle() {
+            Some(lifecycle) => simulation.with_lifecycle(lifecycle),
+            None => simulation,
+        };
+        Ok(match links {
+            Some(links) => simulation.with_disaggregation(self.disaggregation(links, events_of_decode)),
+            None => simulation,
         })
     }
 
@@ -227,8 +238,9 @@ impl Scenario {
     fn event_source(&self, router: &RouterConfig) -> EventSource {
         let hash = router.hash();
         let mismatch = |pool: &Pool| hash.mismatch(&pool.engine, pool.section.python_hash_seed.as_deref());
-        let of_pool = |pool| std::iter::repeat_n(mismatch(pool), pool.num_replicas as usize);
+        let of_pool = |pool| std::iter::repeat_n(mismatch(pool), pool.num_engines() as usize);
         let mismatches = self.pools.iter().flat_map(of_pool).collect();
+        let endpoint_of = self.endpoint_of();
         // Digests for all, if one of them shows them.
         let mut matching: Vec<&Pool> = self.pools.iter().filter(|pool| mismatch(pool).is_none()).collect();
         matching.sort_by_key(|pool| !pool.engine.enable_kv_cache_events);
@@ -236,20 +248,34 @@ impl Scenario {
             Some(pool) => pool.hasher(self.seed(), 0),
             None => RequestBlockHasher::identity(hash.block_size, 0),
         };
-        EventSource { hasher, mismatches }
+        EventSource { hasher, mismatches, replica_of: endpoint_of }
     }
 
     /// So many replicas of the first kind behind a router, and no other.
-    pub fn with_fleet(&self, num_replicas: u32, router: &RouterConfig) -> Self {
+    ///
+    /// # Errors
+    /// As of a scenario with this `cluster`.
+    pub fn with_fleet(&self, num_replicas: u32, router: &RouterConfig) -> Result<Self, ScenarioError> {
+        check_count(&self.typed, "cluster.replicas", num_replicas)?;
+        check_router(&self.typed, router)?;
         let mut fleet = self.clone();
         fleet.pools.truncate(1);
-        fleet.pools.iter_mut().for_each(|pool| pool.num_replicas = num_replicas);
+        for pool in &mut fleet.pools {
+            (pool.num_replicas, pool.num_first, pool.autoscaler) = (num_replicas, num_replicas, None);
+        }
         fleet.file.cluster = Some(ClusterSection {
             replicas: Some(num_replicas),
+            replicas_per_node: self.file.cluster.as_ref().and_then(|cluster| cluster.replicas_per_node),
             router: router.clone(),
             ..ClusterSection::default()
         });
-        fleet
+        Ok(fleet)
+    }
+
+    /// Why a router that reads KV events can never find their hashes, if that is so.
+    pub(crate) fn hash_mismatch(&self, router: &RouterConfig) -> Option<String> {
+        let pool = self.pools.first().filter(|_| router.reads_events())?;
+        router.hash().mismatch(&pool.engine, pool.section.python_hash_seed.as_deref())
     }
 
     /// Of all kinds.
@@ -261,18 +287,43 @@ impl Scenario {
         self.file.cluster.as_ref().map(|cluster| cluster.router.clone()).unwrap_or_default()
     }
 
-    /// An error unless there is just one replica, for what makes sense of one alone.
+    /// An error unless there is just one replica, for what makes sense of one alone. `or` is what else to do.
     ///
     /// # Errors
     /// There are several.
-    pub(crate) fn check_alone(&self, what: &str) -> Result<(), ScenarioError> {
+    pub(crate) fn check_alone(&self, what: &str, or: &str) -> Result<(), ScenarioError> {
+        let ranks = self.pools[0].section.data_parallel_size;
         match self.num_replicas() {
+            1 if ranks > 1 => Err(self
+                .typed
+                .wrong(
+                    "engine.data_parallel_size",
+                    format!("{what} is of one engine core, and the replica has {ranks}"),
+                )
+                .hint("add --set engine.data_parallel_size=1 to look at one")),
             1 => Ok(()),
             several => Err(self
                 .typed
                 .wrong("cluster", format!("{what} is of one replica, and the scenario has {several}"))
-                .hint("add --set cluster=null to look at one")),
+                .hint(format!("add --set cluster=null to look at one{or}"))),
         }
+    }
+
+    /// An error where the ranks of some replica run their steps together, for what follows one engine core
+    /// alone.
+    ///
+    /// # Errors
+    /// They do.
+    pub(crate) fn check_no_lockstep(&self, what: &str) -> Result<(), ScenarioError> {
+        if self.pools.iter().all(|pool| pool.lockstep().is_none()) {
+            return Ok(());
+        }
+        let message = format!(
+            "{what} follows one engine core, and the ranks of {} run theirs together",
+            self.model.name
+        );
+        let hint = "leave it out, or add --set engine.data_parallel_size=1";
+        Err(self.typed.wrong("engine.data_parallel_size", message).hint(hint))
     }
 
     /// Makes the workload alone, and opens its traces if it has some.

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::ScenarioError;
 use super::build::Typed;
-use super::engine_section::{EngineSection, TransferSection};
+use super::data_parallel::check_data_parallel;
+use super::engine_section::{EngineSection, TierSection, TransferSection};
 use super::error::{ErrorKind, suggest};
 use super::file::{CostSection, HashingConstant, HashingSection, ScenarioFile};
 use super::kv_cache_groups::{blocks_for_one_request, longest_model_len};
@@ -108,6 +109,7 @@ fn check_engine(
     // An override says how many blocks there are, not that the weights fit.
     let size = size_kv_cache(model, gpu, &memory).map_err(|error| sizing_error(typed, &error))?;
     engine.num_gpu_blocks = section.num_gpu_blocks_override.unwrap_or(size.num_gpu_blocks);
+    check_data_parallel(typed, section)?;
     check_context_parallel(typed, section, model)?;
     // `ModelConfig._verify_with_expert_parallelism`.
     if section.enable_expert_parallel && model.moe.is_none() {
@@ -237,22 +239,66 @@ fn check_tiers(
             .wrong("engine.kv_transfer_config.tiers", "there is no tier")
             .hint("give at least one, or leave kv_transfer_config out"));
     }
-    for (index, tier) in transfer.tiers.iter().enumerate() {
-        for (field, value, range) in [
-            ("size_gib", tier.size_gib, 0.0..=1e9),
-            ("read_gb_per_s", tier.read_gb_per_s, 1e-6..=1e6),
-            ("write_gb_per_s", tier.write_gb_per_s, 1e-6..=1e6),
-            ("latency_us", tier.latency_us, 0.0..=1e9),
-        ] {
-            if !range.contains(&value) {
-                let path = format!("engine.kv_transfer_config.tiers[{index}].{field}");
-                return Err(typed.wrong(&path, format!("`{field}` is {value}")).hint(format!(
-                    "give a number from {} to {}",
-                    range.start(),
-                    range.end()
-                )));
-            }
+    transfer.tiers.iter().enumerate().try_for_each(|(index, tier)| {
+        let path = format!("engine.kv_transfer_config.tiers[{index}]");
+        check_tier(typed, &path, tier)?;
+        check_place(typed, &path, &transfer.tiers[..index], tier)
+    })
+}
+
+fn check_tier(typed: &Typed, path: &str, tier: &TierSection) -> Result<(), ScenarioError> {
+    let speed = 1e-6..=1e6;
+    let totals = [
+        ("total_read_gb_per_s", tier.total_read_gb_per_s),
+        ("total_write_gb_per_s", tier.total_write_gb_per_s),
+    ];
+    if let Some((field, _)) = totals.iter().find(|(_, total)| tier.shared.is_some() && total.is_none()) {
+        return Err(typed.wrong(path, format!("a shared tier without `{field}`")).hint(format!(
+            "give {field}: what all replicas together can have of it, in 10^9 bytes per second"
+        )));
+    }
+    let given = totals.into_iter().filter_map(|(field, total)| Some((field, total?, speed.clone())));
+    let fields = [
+        ("size_gib", tier.size_gib, 0.0..=1e9),
+        ("read_gb_per_s", tier.read_gb_per_s, speed.clone()),
+        ("write_gb_per_s", tier.write_gb_per_s, speed.clone()),
+        ("latency_us", tier.latency_us, 0.0..=1e9),
+    ];
+    for (field, value, range) in fields.into_iter().chain(given) {
+        if !range.contains(&value) {
+            return Err(typed
+                .wrong(&format!("{path}.{field}"), format!("`{field}` is {value}"))
+                .hint(format!("give a number from {} to {}", range.start(), range.end())));
         }
+    }
+    Ok(())
+}
+
+/// What evicted blocks fall into is shared by no fewer, and there is one store of a kind for all.
+fn check_place(
+    typed: &Typed,
+    path: &str,
+    before: &[TierSection],
+    tier: &TierSection,
+) -> Result<(), ScenarioError> {
+    let Some(last) = before.last() else {
+        return match tier.write_through {
+            true => Err(typed
+                .wrong(&format!("{path}.write_through"), "write_through of the first tier")
+                .hint("leave it out: the engine itself writes to the first tier")),
+            false => Ok(()),
+        };
+    };
+    if last.shared > tier.shared {
+        return Err(typed
+            .wrong(path, "a tier behind one that more replicas share")
+            .hint("put tiers of a replica first, then those of a node, then those of the cluster"));
+    }
+    let is_same = |other: &TierSection| (other.kind, other.shared) == (tier.kind, tier.shared);
+    if tier.shared.is_some() && before.iter().any(is_same) {
+        return Err(typed
+            .wrong(path, "two tiers of one kind that the same replicas share")
+            .hint("give one, with the sum of their sizes"));
     }
     Ok(())
 }

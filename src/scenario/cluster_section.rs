@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::file::CostSection;
+use crate::engine::config::KvLoadFailurePolicy;
 use crate::simulation::router::RouterConfig;
 use crate::simulation::{AutoscalerConfig, OnFailure, Role};
 
@@ -15,6 +16,9 @@ pub struct ClusterSection {
     pub replicas: Option<u32>,
     #[serde(default)]
     pub pools: Option<Vec<PoolSection>>,
+    /// So many replicas of a pool, in order, are on one machine and share its tiers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas_per_node: Option<u32>,
     #[serde(default)]
     pub router: RouterConfig,
     /// What happens to replicas at given times.
@@ -23,7 +27,7 @@ pub struct ClusterSection {
     /// What becomes of the requests of a replica that fails.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_failure: OnFailure,
-    /// `replicas` are there at first. Not with `pools`.
+    /// `replicas` are there at first. With `pools`, each can have its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaler: Option<AutoscalerConfig>,
     /// Between pools that prefill and pools that decode.
@@ -46,6 +50,16 @@ pub struct KvLinkSection {
     /// Of each read, beside the latency.
     #[serde(default)]
     pub set_up_us: f64,
+    /// Blocks that nobody is there to read are kept so long (`kv_lease_duration`).
+    #[serde(default = "thirty")]
+    pub kv_lease_duration_s: f64,
+    /// What becomes of a request whose blocks cannot be read.
+    #[serde(default)]
+    pub kv_load_failure_policy: KvLoadFailurePolicy,
+}
+
+const fn thirty() -> f64 {
+    30.0
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -55,7 +69,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 impl ClusterSection {
     /// Replicas come and go.
     pub(super) fn has_lifecycle(&self) -> bool {
-        !self.events.is_empty() || self.autoscaler.is_some()
+        let scales = |pool: &PoolSection| pool.autoscaler.is_some();
+        !self.events.is_empty() || self.autoscaler.is_some() || self.pools.iter().flatten().any(scales)
     }
 }
 
@@ -68,6 +83,10 @@ pub struct ClusterEventSection {
     /// The replica is gone, with its requests and its cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<u32>,
+    /// A machine is gone, with its replicas and the tiers that they share. Counted from 0, in the order of
+    /// the replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fail_node: Option<u32>,
     /// It begins anew with an empty cache; if it is there, it fails first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<u32>,
@@ -84,10 +103,17 @@ pub struct ClusterEventSection {
 #[serde(deny_unknown_fields)]
 pub struct PoolSection {
     pub name: String,
-    pub replicas: u32,
+    /// With an autoscaler those that are there at first; its least if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autoscaler: Option<AutoscalerConfig>,
     /// Computes prompts, or goes on from there; all pools have a role, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
+    /// Instead of the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas_per_node: Option<u32>,
     /// Instead of the scenario's.
     #[serde(default)]
     pub gpu: Option<String>,

@@ -70,17 +70,17 @@ pub(super) fn check_roles(
                 .hint("give at least one of each role"));
         }
     }
-    if cluster.has_lifecycle() {
-        return Err(typed
-            .wrong("cluster", "events of replicas beside pools with roles: that is not simulated")
-            .hint("leave `events` and `autoscaler` out, or the roles"));
-    }
     if let Some(router) = &cluster.decode_router {
         router.validate().map_err(|ConfigError { field, found, expected }| {
             let error =
                 typed.wrong(&format!("cluster.decode_router.{field}"), format!("`{field}` is {found}"));
             error.hint(format!("give {expected}"))
         })?;
+        if router.endpoints != cluster.router.endpoints {
+            return Err(typed
+                .wrong("cluster.decode_router.endpoints", "other endpoints than those of `router`")
+                .hint("give both routers the same `endpoints`"));
+        }
         // Both share the hashes of the replicas.
         if router.reads_events() && *router != cluster.router {
             return Err(typed
@@ -97,6 +97,7 @@ pub(super) fn check_roles(
         ("gb_per_s", link.gb_per_s, 1e-6..=1e6),
         ("latency_us", link.latency_us, 0.0..=1e9),
         ("set_up_us", link.set_up_us, 0.0..=1e9),
+        ("kv_lease_duration_s", link.kv_lease_duration_s, 1e-3..=1e6),
     ] {
         if !range.contains(&value) {
             return Err(typed
@@ -110,14 +111,15 @@ pub(super) fn check_roles(
 impl Scenario {
     /// The links between the replicas, if they have roles.
     pub(super) fn pull_links(&self) -> Option<Rc<RefCell<PullLinks>>> {
-        let KvLinkSection { gb_per_s, latency_us, set_up_us } =
+        let KvLinkSection { gb_per_s, latency_us, set_up_us, kv_lease_duration_s, .. } =
             self.file.cluster.as_ref().and_then(|cluster| cluster.kv_link)?;
         let link = PullLink {
             bytes_per_s: gb_per_s * 1e9,
             latency: SimTime::from_secs_f64(latency_us / 1e6),
             set_up: SimTime::from_secs_f64(set_up_us / 1e6),
+            lease: SimTime::from_secs_f64(kv_lease_duration_s),
         };
-        Some(Rc::new(RefCell::new(PullLinks::new(link, self.num_replicas() as usize))))
+        Some(Rc::new(RefCell::new(PullLinks::new(link, self.num_engines()))))
     }
 
     /// Who computes prompts and who goes on.
@@ -134,7 +136,7 @@ impl Scenario {
             cluster.and_then(|cluster| cluster.decode_router.clone()).unwrap_or_else(|| self.router());
         // A stream of its own.
         let events = events.filter(|_| router.reads_events());
-        let policy = router.build(self.seed().wrapping_add(1), self.num_replicas() as usize, events);
+        let policy = router.build(self.seed().wrapping_add(1), self.num_endpoints(), events);
         Disaggregation::new(roles.collect(), policy, links)
     }
 }
@@ -142,14 +144,7 @@ impl Scenario {
 impl Pool {
     /// Of replica number `index`.
     pub(super) fn puller(&self, links: &Rc<RefCell<PullLinks>>, index: usize) -> Puller {
-        let group = |spec: &KvCacheSpec| PullGroup {
-            block_size: self.engine.group_block_size(spec),
-            sliding_window: match *spec {
-                KvCacheSpec::SlidingWindow { sliding_window, .. } => Some(sliding_window),
-                _ => None,
-            },
-        };
-        let connector = PullConnector::new(self.engine.kv_cache_groups.iter().map(group).collect());
+        let connector = PullConnector::new(PullGroup::of(&self.engine));
         Puller::new(connector, Rc::clone(links), index, self.kv_cache_size.bytes_per_block)
     }
 }

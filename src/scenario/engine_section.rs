@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::kv_cache_groups::groups_of;
 use crate::catalog::{Dtype, Gpu, MemoryConfig, Model};
-use crate::cost::{Drafts, Parallelism};
+use crate::cost::{All2AllBackend, Drafts, Parallelism};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
-use crate::engine::connector::{EvictionOrder, TierKind};
+use crate::engine::connector::{EvictionOrder, SharedBy, TierKind};
 use crate::engine::hash::PrefixCachingHashAlgo;
 use crate::engine::kv_cache::KvCacheSpec;
 use crate::engine::{EngineConfig, SchedulingPolicy};
@@ -17,8 +17,17 @@ use crate::engine::{EngineConfig, SchedulingPolicy};
 pub struct EngineSection {
     pub tensor_parallel_size: u32,
     pub pipeline_parallel_size: u32,
+    /// Engine cores of a replica, each with its own scheduler and KV cache, behind vLLM's own load balancer.
+    pub data_parallel_size: u32,
+    /// API servers of a replica, each with its own view of the engine cores; as many as those if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_server_count: Option<u32>,
     /// Ranks hold whole experts instead of a slice of every one.
     pub enable_expert_parallel: bool,
+    /// How tokens travel between data-parallel ranks and experts.
+    pub all2all_backend: All2AllBackend,
+    /// Steps of a mixture-of-experts model after which its data-parallel ranks agree whether to go on.
+    pub dp_sync_interval: u32,
     pub gpu_memory_utilization: f64,
     /// Tokens in a block.
     pub block_size: u32,
@@ -67,7 +76,11 @@ impl Default for EngineSection {
         Self {
             tensor_parallel_size: 1,
             pipeline_parallel_size: engine.pipeline_parallel_size,
+            data_parallel_size: 1,
+            api_server_count: None,
             enable_expert_parallel: false,
+            all2all_backend: All2AllBackend::default(),
+            dp_sync_interval: 16,
             gpu_memory_utilization: 0.92,
             block_size: engine.block_size,
             num_gpu_blocks_override: None,
@@ -132,7 +145,7 @@ pub struct TransferSection {
     pub tiers: Vec<TierSection>,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierSection {
     pub kind: TierKind,
@@ -145,6 +158,17 @@ pub struct TierSection {
     pub write_gb_per_s: f64,
     #[serde(default)]
     pub latency_us: f64,
+    /// Replicas have it in common; left out, each has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<SharedBy>,
+    /// Of a shared tier: what all replicas and ranks together can have of it, in 10^9 bytes per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_read_gb_per_s: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_write_gb_per_s: Option<f64>,
+    /// What comes into the first tier is copied here at once, not when the tier before evicts it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub write_through: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -176,13 +200,20 @@ impl EngineSection {
     }
 
     /// How the ranks of a replica share the model.
-    pub(super) fn parallelism(&self) -> Parallelism {
+    pub(crate) fn parallelism(&self) -> Parallelism {
         Parallelism {
             pipeline_parallel_size: self.pipeline_parallel_size.max(1),
+            data_parallel_size: self.data_parallel_size.max(1),
             decode_context_parallel_size: self.decode_context_parallel_size.max(1),
             enable_expert_parallel: self.enable_expert_parallel,
+            all2all_backend: self.all2all_backend,
             ..Parallelism::tensor(self.tensor_parallel_size.max(1))
         }
+    }
+
+    /// GPUs of a replica, over all its ranks.
+    pub fn num_gpus(&self) -> u32 {
+        self.parallelism().num_gpus()
     }
 
     /// What makes drafts, if anything does.
@@ -193,16 +224,23 @@ impl EngineSection {
         })
     }
 
+    /// Drafts come from a layer with KV cache of its own.
+    pub(super) fn has_draft_head(&self) -> bool {
+        matches!(self.drafts(), Some(Drafts::Head { .. }))
+    }
+
     /// What decides how much memory is left for KV cache; `engine` is what was made of this.
     pub(super) fn memory_config(&self, engine: &EngineConfig) -> MemoryConfig {
         MemoryConfig {
             gpu_memory_utilization: self.gpu_memory_utilization,
             tensor_parallel_size: self.tensor_parallel_size,
+            data_parallel_size: self.data_parallel_size,
             pipeline_parallel_size: self.pipeline_parallel_size,
             block_size: engine.block_size,
             max_num_batched_tokens: engine.max_num_batched_tokens,
             max_num_seqs: engine.max_num_seqs,
             estimate_cudagraphs: !self.enforce_eager,
+            has_draft_head: self.has_draft_head(),
         }
     }
 
@@ -255,7 +293,12 @@ impl EngineSection {
 
     fn groups(&self, model: &Model) -> Vec<KvCacheSpec> {
         let size = |block_size: Option<u32>| block_size.unwrap_or(self.block_size);
-        let Some(groups) = &self.kv_cache_groups else { return groups_of(model, self.block_size) };
+        let Some(groups) = &self.kv_cache_groups else {
+            return match self.has_draft_head() {
+                true => groups_of(&model.with_draft_layer(), self.block_size),
+                false => groups_of(model, self.block_size),
+            };
+        };
         groups
             .iter()
             .map(|group| match *group {

@@ -8,6 +8,7 @@
 mod build;
 mod check;
 mod cluster_section;
+mod data_parallel;
 mod deserialize;
 mod disaggregation;
 mod engine_section;
@@ -19,6 +20,7 @@ mod pool;
 mod replica;
 mod run_info;
 mod server_size;
+mod shared_tiers;
 mod template;
 mod trace_progress;
 mod tree;

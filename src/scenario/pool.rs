@@ -11,12 +11,13 @@ use super::disaggregation::check_roles;
 use super::engine_section::EngineSection;
 use super::file::{CostSection, ScenarioFile};
 use super::lifecycle::check_lifecycle;
+use super::shared_tiers::check_shared_tiers;
 use super::tree::{Node, Value};
 use crate::catalog::{Gpu, KvCacheSize, Model};
 use crate::cost::{BlockHashing, ConstantCost, CostModel, HashingLaw, Profile, Roofline};
 use crate::engine::EngineConfig;
-use crate::engine::config::KvLoadFailurePolicy;
-use crate::simulation::Role;
+use crate::simulation::router::RouterConfig;
+use crate::simulation::{AutoscalerConfig, Role};
 use crate::workload::ConfigError;
 
 /// The most replicas of a simulation.
@@ -27,9 +28,15 @@ const MAX_REPLICAS: u32 = 10_000;
 pub struct Pool {
     /// `None` when the scenario names no kinds.
     pub name: Option<String>,
+    /// All that there can be.
     pub num_replicas: u32,
+    /// Those that are there from the start.
+    pub num_first: u32,
+    pub autoscaler: Option<AutoscalerConfig>,
     /// What its replicas do, if not everything.
     pub role: Option<Role>,
+    /// So many, in order, are on one machine.
+    pub replicas_per_node: Option<u32>,
     pub section: EngineSection,
     pub cost: Option<CostSection>,
     /// As it is served.
@@ -57,7 +64,10 @@ impl Pool {
         Ok(Self {
             name,
             num_replicas,
+            num_first: num_replicas,
+            autoscaler: None,
             role: None,
+            replicas_per_node: None,
             section: file.engine.clone(),
             cost: file.cost.clone(),
             model: checked.model,
@@ -99,10 +109,7 @@ impl Pool {
 pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Pool>), ScenarioError> {
     let own = Pool::new(None, 1, typed, file)?;
     let Some(cluster) = &file.cluster else { return Ok((own.clone(), vec![own])) };
-    cluster.router.validate().map_err(|ConfigError { field, found, expected }| {
-        let error = typed.wrong(&format!("cluster.router.{field}"), format!("`{field}` is {found}"));
-        error.hint(format!("give {expected}"))
-    })?;
+    check_router(typed, &cluster.router)?;
     let pools = match (&cluster.pools, cluster.replicas) {
         (Some(_), Some(_)) => {
             return Err(typed
@@ -116,7 +123,15 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
                 }
                 None => check_count(typed, "cluster.replicas", replicas.unwrap_or(1))?,
             };
-            vec![Pool { num_replicas, ..own.clone() }]
+            let autoscaler = cluster.autoscaler.clone();
+            let least = autoscaler.as_ref().map(|autoscaler| autoscaler.min_replicas);
+            vec![Pool {
+                num_replicas,
+                num_first: replicas.or(least).unwrap_or(num_replicas),
+                autoscaler,
+                replicas_per_node: cluster.replicas_per_node,
+                ..own.clone()
+            }]
         }
         (Some(sections), None) => {
             if sections.is_empty() {
@@ -124,16 +139,29 @@ pub(super) fn pools(typed: &Typed, file: &ScenarioFile) -> Result<(Pool, Vec<Poo
                 return Err(error.hint("give at least one, or `replicas` instead"));
             }
             let pools = sections.iter().enumerate();
-            pools.map(|(at, section)| pool(typed, sections, at, section)).collect::<Result<_, _>>()?
+            let mut pools: Vec<Pool> =
+                pools.map(|(at, section)| pool(typed, sections, at, section)).collect::<Result<_, _>>()?;
+            let failure_policy = cluster.kv_link.map(|link| link.kv_load_failure_policy).unwrap_or_default();
+            for pool in &mut pools {
+                pool.replicas_per_node = pool.replicas_per_node.or(cluster.replicas_per_node);
+                if pool.role.is_some() && pool.engine.kv_connector.is_none() {
+                    pool.engine.kv_connector = Some(failure_policy);
+                }
+            }
+            pools
         }
     };
     let sum = pools.iter().map(|pool| u64::from(pool.num_replicas)).sum::<u64>();
-    if sum > u64::from(MAX_REPLICAS) {
+    let engines = |pool: &Pool| u64::from(pool.num_replicas) * u64::from(pool.section.data_parallel_size);
+    let num_engines = pools.iter().map(engines).sum::<u64>();
+    if num_engines > u64::from(MAX_REPLICAS) {
+        let of = if num_engines > sum { " with their data-parallel ranks" } else { "" };
         return Err(typed
-            .wrong("cluster.pools", format!("the pools have {sum} replicas"))
+            .wrong("cluster.pools", format!("the pools have {num_engines} replicas{of}"))
             .hint(format!("give at most {MAX_REPLICAS} in all")));
     }
-    check_lifecycle(typed, cluster, sum as u32)?;
+    check_shared_tiers(typed, cluster, &pools)?;
+    check_lifecycle(typed, cluster, &pools)?;
     check_roles(typed, cluster, &pools)?;
     Ok((own, pools))
 }
@@ -153,20 +181,39 @@ fn pool(
             .wrong(&format!("{path}.name"), format!("there are two pools `{}`", section.name))
             .hint("give each a name of its own"));
     }
-    let num_replicas = check_count(typed, &format!("{path}.replicas"), section.replicas)?;
+    let num_replicas = match (&section.autoscaler, section.replicas) {
+        (Some(autoscaler), _) => {
+            check_count(typed, &format!("{path}.autoscaler.max_replicas"), autoscaler.max_replicas)?
+        }
+        (None, Some(replicas)) => check_count(typed, &format!("{path}.replicas"), replicas)?,
+        (None, None) => {
+            return Err(typed
+                .wrong(&path, "a pool without `replicas`")
+                .hint("say how many there are, or give it an autoscaler"));
+        }
+    };
     let in_file = |error: super::FieldError| error.in_file(&typed.source.path);
     let tree = changed(&typed.tree, at);
     let file = ScenarioFile::deserialize(NodeDeserializer::new(&tree)).map_err(in_file)?;
     let typed = Typed { source: typed.source.clone(), tree };
     let mut pool = Pool::new(Some(section.name.clone()), num_replicas, &typed, &file)?;
-    pool.role = section.role;
-    if pool.role.is_some() && pool.engine.kv_connector.is_none() {
-        pool.engine.kv_connector = Some(KvLoadFailurePolicy::default());
+    (pool.role, pool.replicas_per_node) = (section.role, section.replicas_per_node);
+    if let Some(autoscaler) = &section.autoscaler {
+        pool.num_first = section.replicas.unwrap_or(autoscaler.min_replicas);
+        pool.autoscaler = Some(autoscaler.clone());
     }
     Ok(pool)
 }
 
-fn check_count(typed: &Typed, field: &str, count: u32) -> Result<u32, ScenarioError> {
+/// The settings of a router, wherever they come from.
+pub(super) fn check_router(typed: &Typed, router: &RouterConfig) -> Result<(), ScenarioError> {
+    router.validate().map_err(|ConfigError { field, found, expected }| {
+        let error = typed.wrong(&format!("cluster.router.{field}"), format!("`{field}` is {found}"));
+        error.hint(format!("give {expected}"))
+    })
+}
+
+pub(super) fn check_count(typed: &Typed, field: &str, count: u32) -> Result<u32, ScenarioError> {
     if (1..=MAX_REPLICAS).contains(&count) {
         return Ok(count);
     }

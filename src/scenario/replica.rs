@@ -3,34 +3,47 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::engine_section::{TierSection, TransferSection};
+use super::engine_section::TransferSection;
 use super::pool::Pool;
+use super::shared_tiers::SharedTiers;
 use crate::cost::{BlockHashing, CostModel};
 use crate::engine::EngineConfigError;
-use crate::engine::connector::{KvConnector, TierConfig, TierGroup, TieredConnector};
+use crate::engine::connector::{KvConnector, TierConfig, TierGroup, TierPlace, TierStore, TieredConnector};
 use crate::engine::hash::{RequestBlockHasher, init_none_hash, resolve_none_hash_seed};
 use crate::engine::kv_cache::KvCacheSpec;
 use crate::engine::scheduler::Scheduler;
-use crate::simulation::{DraftAcceptance, Link, PullLinks, Replica, ReplicaConfig, Transfers};
+use crate::simulation::{DraftAcceptance, Link, PullLinks, Replica, ReplicaConfig, TierLink, Transfers};
 use crate::units::SimTime;
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
+/// What a replica has in common with others, and where it stands among them.
+pub(super) struct ReplicaPlace<'a> {
+    /// Its number.
+    pub index: u64,
+    /// Its hasher is a clone of this one.
+    pub hasher: Option<&'a RequestBlockHasher>,
+    pub links: Option<&'a Rc<RefCell<PullLinks>>>,
+    /// Its pool, and the number of its machine in it.
+    pub node: (usize, u32),
+    pub tiers: &'a mut SharedTiers,
+}
+
 impl Pool {
-    /// Replica number `index` of a run with this seed; its hasher is a clone of the shared one, if
-    /// there is one.
-    ///
     /// # Errors
     /// Settings that the scheduler refuses.
     pub(super) fn replica(
         &self,
         cost: CostModel,
         seed: u64,
-        index: u64,
-        shared_hasher: Option<&RequestBlockHasher>,
-        links: Option<&Rc<RefCell<PullLinks>>>,
+        place: ReplicaPlace<'_>,
     ) -> Result<Replica, EngineConfigError> {
-        let transfers = self.section.kv_transfer_config.as_ref().map(|config| self.transfers(config));
+        let ReplicaPlace { index, hasher: shared_hasher, links, node, tiers } = place;
+        let config = self.section.kv_transfer_config.as_ref();
+        let transfers = config.map(|config| {
+            let space = tiers.space(self);
+            self.transfers(config, tiers, node, |connector| connector.of_replica(index as u32, space))
+        });
         let puller = links.map(|links| self.puller(links, index as usize));
         let of_tiers = transfers.as_ref().map(|transfers| Box::new(transfers.connector().clone()) as _);
         let connector: Option<Box<dyn KvConnector>> =
@@ -64,23 +77,39 @@ impl Pool {
         RequestBlockHasher::digests(algo, none_hash, hash_block_size, lookahead)
     }
 
-    fn transfers(&self, config: &TransferSection) -> Transfers {
-        let tp = self.section.tensor_parallel_size;
+    /// Each GPU of an engine core has a part of a block.
+    pub(super) fn num_ranks(&self) -> u32 {
+        self.section.parallelism().num_gpus_per_engine()
+    }
+
+    fn transfers(
+        &self,
+        config: &TransferSection,
+        shared: &mut SharedTiers,
+        node: (usize, u32),
+        of_replica: impl FnOnce(TieredConnector) -> TieredConnector,
+    ) -> Transfers {
         let bytes_per_block = self.kv_cache_size.bytes_per_block;
-        let tiers: Vec<TierConfig> = config
-            .tiers
-            .iter()
-            .map(|tier| TierConfig {
+        let all_bytes = (bytes_per_block * u64::from(self.num_ranks())) as f64;
+        let (mut tiers, mut links) = (Vec::new(), Vec::new());
+        for tier in &config.tiers {
+            // Each engine core has a part of what is not shared.
+            let share = if tier.shared.is_some() { 1.0 } else { f64::from(self.section.data_parallel_size) };
+            let config = TierConfig {
                 kind: tier.kind,
-                capacity_blocks: (tier.size_gib * GIB / (bytes_per_block * u64::from(tp)) as f64) as usize,
+                capacity_blocks: (tier.size_gib * GIB / all_bytes / share) as usize,
                 eviction: tier.eviction,
-            })
-            .collect();
-        let link = |tier: &TierSection| Link {
-            latency: SimTime::from_secs_f64(tier.latency_us / 1e6),
-            read_bytes_per_s: tier.read_gb_per_s * 1e9,
-            write_bytes_per_s: tier.write_gb_per_s * 1e9,
-        };
+            };
+            let (store, end) = shared.store(tier, config, node).unzip();
+            let store = store.unwrap_or_else(|| TierStore::new(config, None));
+            tiers.push(TierPlace { store, write_through: tier.write_through });
+            let link = Link {
+                latency: SimTime::from_secs_f64(tier.latency_us / 1e6),
+                read_bytes_per_s: tier.read_gb_per_s * 1e9,
+                write_bytes_per_s: tier.write_gb_per_s * 1e9,
+            };
+            links.push(TierLink { link, store: end });
+        }
         let group = |spec: &KvCacheSpec| TierGroup {
             block_size: self.engine.group_block_size(spec),
             sliding_window: match *spec {
@@ -90,7 +119,7 @@ impl Pool {
         };
         let groups: Vec<TierGroup> = self.engine.kv_cache_groups.iter().map(group).collect();
         let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
-        let connector = TieredConnector::new(hash_block_size, &groups, &tiers);
-        Transfers::new(connector, config.tiers.iter().map(link).collect(), bytes_per_block)
+        let connector = of_replica(TieredConnector::new(hash_block_size, &groups, tiers));
+        Transfers::new(connector, links, bytes_per_block, self.num_ranks())
     }
 }

@@ -20,6 +20,7 @@ impl Scenario {
             model: self.model.name.clone(),
             gpu: self.gpu.name.to_owned(),
             tensor_parallel_size: self.file.engine.tensor_parallel_size,
+            gpus_per_replica: self.file.engine.num_gpus(),
             num_gpu_blocks: self.engine.num_gpu_blocks,
             block_size_tokens: self.engine.block_size,
             enable_prefix_caching: self.engine.enable_prefix_caching,
@@ -27,31 +28,35 @@ impl Scenario {
             shortest_hit: shortest_hit.unwrap_or_default(),
             kv_events: self.engine.enable_kv_cache_events,
             tenants: simulation.tenants().to_vec(),
+            not_shared_because: self.not_shared_because(),
             fleet: self.fleet_info(),
         }
     }
 
-    /// With several replicas, or one that comes and goes.
+    /// With several replicas or ranks, or a replica that comes and goes.
     fn fleet_info(&self) -> Option<FleetInfo> {
-        let replicas: Vec<ReplicaInfo> = self
-            .pools
-            .iter()
-            .flat_map(|pool| {
-                let info = ReplicaInfo {
+        let has_ranks = self.pools.iter().any(|pool| pool.section.data_parallel_size > 1);
+        let mut replicas: Vec<ReplicaInfo> = Vec::new();
+        for pool in &self.pools {
+            for _ in 0..pool.num_replicas {
+                let replica = replicas.last().map_or(0, |last| last.replica + 1);
+                replicas.extend((0..pool.section.data_parallel_size).map(|rank| ReplicaInfo {
+                    replica,
+                    data_parallel_rank: has_ranks.then_some(rank),
                     pool: pool.name.clone(),
                     gpu: pool.gpu.name.to_owned(),
                     tensor_parallel_size: pool.section.tensor_parallel_size,
+                    num_gpus: pool.section.num_gpus() / pool.section.data_parallel_size,
                     num_gpu_blocks: pool.engine.num_gpu_blocks,
                     block_size_tokens: pool.engine.block_size,
-                };
-                std::iter::repeat_n(info, pool.num_replicas as usize)
-            })
-            .collect();
+                }));
+            }
+        }
         let router = self.file.cluster.as_ref().map(|cluster| cluster.router.policy).unwrap_or_default();
         let has_lifecycle = self.file.cluster.as_ref().is_some_and(|cluster| cluster.has_lifecycle());
         (replicas.len() > 1 || has_lifecycle).then(|| FleetInfo {
             router: router.name().to_owned(),
-            num_first_replicas: has_lifecycle.then(|| self.num_first_replicas()),
+            is_there: has_lifecycle.then(|| self.is_there()),
             replicas,
         })
     }

@@ -8,7 +8,8 @@ use super::engine_section::EngineSection;
 use super::error::suggest;
 use super::kv_cache_groups::{blocks_for_one_request, longest_model_len};
 use crate::catalog::{
-    Gpu, HfConfigError, KvCacheSize, Model, SizingError, UnknownName, parse_hf_config, size_kv_cache,
+    Gpu, HfConfigError, KvCacheSize, Model, SizingError, UnknownName, extrapolated_because, parse_hf_config,
+    size_kv_cache,
 };
 use crate::text_file::{TextFileError, read_text};
 
@@ -42,6 +43,9 @@ pub fn find_model(name: &str, folder: &Path) -> Result<Model, ModelError> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerSize {
     pub tensor_parallel_size: u32,
+    pub data_parallel_size: u32,
+    /// Of all engine cores; the rest is of one.
+    pub num_gpus: u32,
     pub block_size_tokens: u32,
     pub max_model_len: u32,
     pub max_num_seqs: u32,
@@ -58,6 +62,8 @@ pub struct ServerSize {
     pub max_concurrency: f64,
     /// The longest with which vLLM starts, at most what the model was made for; 0 if none.
     pub longest_max_model_len: u32,
+    /// Why the memory of a step is a guess beyond what it was set on; `None` where it is not.
+    pub extrapolated_because: Option<String>,
 }
 
 impl ServerSize {
@@ -79,15 +85,21 @@ impl ServerSize {
         };
         Ok(Self {
             tensor_parallel_size: section.tensor_parallel_size,
+            data_parallel_size: section.data_parallel_size,
+            num_gpus: section.num_gpus(),
             block_size_tokens: engine.block_size,
             max_model_len: engine.max_model_len,
             max_num_seqs: engine.max_num_seqs,
             max_num_batched_tokens: engine.max_num_batched_tokens,
-            kv_bytes_per_token: model.kv_bytes_per_token(section.tensor_parallel_size),
+            kv_bytes_per_token: match section.has_draft_head() {
+                true => model.with_draft_layer().kv_bytes_per_token(section.tensor_parallel_size),
+                false => model.kv_bytes_per_token(section.tensor_parallel_size),
+            },
             blocks_per_request,
             kv_cache_tokens: (max_concurrency * f64::from(engine.max_model_len)) as u64,
             max_concurrency,
             longest_max_model_len,
+            extrapolated_because: extrapolated_because(&model, gpu),
             memory,
         })
     }
@@ -101,6 +113,9 @@ impl ServerSize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::Dtype;
+    use crate::engine::config::SpecMethod;
+    use crate::scenario::SpeculativeSection;
 
     fn size(model: &str, section: &EngineSection) -> ServerSize {
         ServerSize::new(&Model::find(model).unwrap(), Gpu::find("H100").unwrap(), section).unwrap()
@@ -122,6 +137,49 @@ mod tests {
         assert!(llama.starts());
         let small = EngineSection { num_gpu_blocks_override: Some(63), ..section };
         assert!(!size("Llama-3.1-8B", &small).starts());
+    }
+
+    /// Recorded from vLLM 0.33.0 by tests/vllm/record_kv_cache_sizes.py: full attention, windows, both, and
+    /// latent vectors, on several ranks, with and without a draft head.
+    #[test]
+    fn blocks_groups_and_capacity_are_vllms() {
+        let recorded = include_str!("../../tests/vllm/kv_cache_sizes.jsonl");
+        assert_eq!(recorded.lines().count(), 14);
+        for line in recorded.lines() {
+            let case: serde_json::Value = serde_json::from_str(line).unwrap();
+            let number = |name: &str| case[name].as_u64().unwrap();
+            let model = parse_hf_config("recorded", &case["config"].to_string()).unwrap();
+            let eagle = SpeculativeSection {
+                method: SpecMethod::Eagle,
+                num_speculative_tokens: 3,
+                disable_lookahead_block_hashes: false,
+                acceptance_rate: 0.5,
+            };
+            let section = EngineSection {
+                tensor_parallel_size: number("tensor_parallel_size") as u32,
+                block_size: number("block_size") as u32,
+                max_model_len: Some(number("max_model_len") as u32),
+                max_num_batched_tokens: Some(number("max_num_batched_tokens") as u32),
+                max_num_seqs: Some(256),
+                // Weights that fit; the memory for blocks is that of the case.
+                quantization: Some(Dtype::Int4),
+                speculative_config: case["eagle"].as_bool().unwrap().then_some(eagle),
+                ..EngineSection::default()
+            };
+            let gpu = Gpu::find("B300").unwrap();
+            let engine = section.to_config(&model, gpu);
+            let groups = case["group_layers"].as_array().unwrap().len();
+            assert_eq!(engine.kv_cache_groups.len(), groups, "{line}");
+            let served = section.served(model.clone());
+            let memory = size_kv_cache(&served, gpu, &section.memory_config(&engine)).unwrap();
+            let num_gpu_blocks = (number("available_bytes") / memory.bytes_per_block) as u32;
+            assert_eq!(u64::from(num_gpu_blocks), number("num_gpu_blocks"), "{line}");
+            let section = EngineSection { num_gpu_blocks_override: Some(num_gpu_blocks), ..section };
+            let size = ServerSize::new(&model, gpu, &section).unwrap();
+            assert_eq!(size.max_concurrency, case["max_concurrency"].as_f64().unwrap(), "{line}");
+            assert_eq!(size.kv_cache_tokens, number("kv_cache_tokens"), "{line}");
+            assert_eq!(u64::from(size.longest_max_model_len), number("longest_max_model_len"), "{line}");
+        }
     }
 
     #[test]

@@ -3,13 +3,16 @@
 //! that decodes, which reads the KV blocks from the first. The client sees the answer of the second.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use super::event_queue::Event;
+use super::lifecycle::ReplicaState;
 use super::observer::Observer;
-use super::pull::PullLinks;
+use super::pull::{PullFailures, PullLinks};
 use super::router::{ReplicaView, Router};
 use super::run::{Simulation, SimulationError};
 use crate::units::SimTime;
@@ -44,6 +47,8 @@ pub struct Disaggregation {
     links: Rc<RefCell<PullLinks>>,
     /// Requests whose prompts are being computed.
     in_prefill: FxHashMap<u64, Arrival>,
+    /// Nobody that decodes is ready for them. With the time at which their prompts were first given tokens.
+    at_router: VecDeque<(Arrival, Option<SimTime>)>,
     /// What the router sees; kept for its memory.
     views: Vec<ReplicaView>,
 }
@@ -51,21 +56,35 @@ pub struct Disaggregation {
 impl Disaggregation {
     /// The replicas' [`Puller`](super::Puller)s have these `links`.
     pub fn new(roles: Vec<Role>, router: Box<dyn Router>, links: Rc<RefCell<PullLinks>>) -> Self {
-        Self { roles, router, links, in_prefill: FxHashMap::default(), views: Vec::new() }
+        Self {
+            roles,
+            router,
+            links,
+            in_prefill: FxHashMap::default(),
+            at_router: VecDeque::new(),
+            views: Vec::new(),
+        }
     }
 }
 
 impl Simulation {
     /// The simulation's own router chooses among the replicas that prefill.
     pub fn with_disaggregation(mut self, disaggregation: Disaggregation) -> Self {
-        for (at, role) in disaggregation.roles.iter().enumerate() {
-            self.metrics.set_ready(at, *role == Role::Prefill);
-        }
         if disaggregation.router.reads_events() {
             self.replicas.iter_mut().for_each(|serving| serving.replica.record_cache_changes());
         }
+        if self.lifecycle.can_lose_requests {
+            disaggregation.links.borrow_mut().expect_failures();
+        }
         self.disaggregation = Some(disaggregation);
+        for at in 0..self.data_parallel.num_replicas() {
+            self.set_ready(at, self.takes_requests(at));
+        }
         self
+    }
+
+    pub(super) fn role(&self, at: usize) -> Option<Role> {
+        self.disaggregation.as_ref().map(|disaggregation| disaggregation.roles[at])
     }
 
     /// The part of a request that the first replica is given.
@@ -88,16 +107,72 @@ impl Simulation {
         first_scheduled: Option<SimTime>,
         observer: &mut dyn Observer,
     ) -> Result<(), SimulationError> {
+        if let Some(disaggregation) = &self.disaggregation {
+            disaggregation.links.borrow_mut().set_source(arrival.request.index, source);
+        }
+        self.send_to_decode(arrival, first_scheduled, observer)
+    }
+
+    /// Sends a request whose prompt has been computed to a replica that decodes.
+    pub(super) fn send_to_decode(
+        &mut self,
+        arrival: Arrival,
+        first_scheduled: Option<SimTime>,
+        observer: &mut dyn Observer,
+    ) -> Result<(), SimulationError> {
         let Some(disaggregation) = &mut self.disaggregation else { return Ok(()) };
-        disaggregation.links.borrow_mut().set_source(arrival.request.index, source);
+        let index = arrival.request.index;
         disaggregation.views.clear();
         disaggregation.views.extend_from_slice(self.metrics.views(self.now));
-        for (view, role) in disaggregation.views.iter_mut().zip(&disaggregation.roles) {
-            view.is_ready = *role == Role::Decode;
+        for (endpoint, view) in disaggregation.views.iter_mut().enumerate() {
+            let at = self.data_parallel.replica_of_endpoint(endpoint);
+            view.is_ready =
+                (disaggregation.roles[at], self.lifecycle.states[at]) == (Role::Decode, ReplicaState::Ready);
         }
+        if disaggregation.views.iter().all(|view| !view.is_ready) {
+            disaggregation.links.borrow_mut().lose_reader(index, self.now);
+            if let Some(patience) = arrival.request.patience {
+                let gives_up_at = (arrival.at + patience.lasts).max(self.now);
+                self.events.push(gives_up_at, Event::GiveUp { index });
+            }
+            disaggregation.at_router.push_back((arrival, first_scheduled));
+            return Ok(());
+        }
+        disaggregation.links.borrow_mut().expect_read(index);
         let at = disaggregation.router.choose(self.now, &arrival.request, &disaggregation.views);
         disaggregation.router.sent(&arrival.request, at);
         self.dispatch(at, arrival, Part::Decode { first_scheduled }, observer)
+    }
+
+    /// Requests whose prompts have been computed and that wait for somebody who is ready.
+    pub(super) fn num_waiting_for_decode(&self) -> usize {
+        self.disaggregation.as_ref().map_or(0, |disaggregation| disaggregation.at_router.len())
+    }
+
+    pub(super) fn take_waiting_for_decode(&mut self) -> VecDeque<(Arrival, Option<SimTime>)> {
+        self.disaggregation.as_mut().map(|both| std::mem::take(&mut both.at_router)).unwrap_or_default()
+    }
+
+    /// One of them leaves the router, because its client gives up.
+    pub(super) fn give_up_decode(&mut self, index: u64) -> Option<(Arrival, Option<SimTime>)> {
+        let waiting = &mut self.disaggregation.as_mut()?.at_router;
+        let at = waiting.iter().position(|(arrival, _)| arrival.request.index == index)?;
+        waiting.remove(at)
+    }
+
+    /// An engine core is gone; others read from it in vain, and what it has read no longer matters.
+    pub(super) fn fail_links(&mut self, at: usize, lost: &[u64]) {
+        let Some(disaggregation) = &self.disaggregation else { return };
+        let links = &mut *disaggregation.links.borrow_mut();
+        links.fail(at, self.now);
+        if disaggregation.roles[self.data_parallel.replica_of(at)] == Role::Decode {
+            lost.iter().for_each(|&index| links.lose_reader(index, self.now));
+        }
+    }
+
+    /// What went wrong with reads, if there are any.
+    pub(super) fn pull_failures(&self) -> Option<PullFailures> {
+        self.disaggregation.as_ref().map(|disaggregation| disaggregation.links.borrow().failures())
     }
 
     /// The replicas' cache changes are to be taken.
@@ -106,8 +181,9 @@ impl Simulation {
         decodes || self.router.reads_events()
     }
 
-    /// The router that sent a request to a replica.
-    pub(super) fn router_of(&mut self, at: usize) -> &mut dyn Router {
+    /// The router that sends requests to an endpoint.
+    pub(super) fn router_of(&mut self, endpoint: usize) -> &mut dyn Router {
+        let at = self.data_parallel.replica_of_endpoint(endpoint);
         match &mut self.disaggregation {
             Some(disaggregation) if disaggregation.roles[at] == Role::Decode => &mut *disaggregation.router,
             _ => &mut *self.router,
@@ -118,7 +194,7 @@ impl Simulation {
     pub(super) fn wake_for_reads(&mut self) {
         let Some(disaggregation) = &self.disaggregation else { return };
         for (at, replica) in disaggregation.links.borrow_mut().take_wakes() {
-            self.events.push(at, super::event_queue::Event::Wake { replica: replica as u32 });
+            self.events.push(at, Event::Wake { replica: replica as u32 });
         }
     }
 }

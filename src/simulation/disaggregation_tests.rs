@@ -16,33 +16,76 @@ use crate::engine::{EngineConfig, FinishReason};
 use crate::units::SimTime;
 use crate::workload::{Patience, WaitsFor, Workload};
 
+/// Servers with roles, and what happens to them.
+pub(super) struct Servers {
+    pub roles: Vec<Role>,
+    pub async_scheduling: bool,
+    pub failure_policy: KvLoadFailurePolicy,
+    pub router_latency: SimTime,
+    pub actions: Vec<Action>,
+    pub lifecycle: LifecycleConfig,
+}
+
+impl Servers {
+    pub fn of(roles: &[Role]) -> Self {
+        Self {
+            roles: roles.to_vec(),
+            async_scheduling: false,
+            failure_policy: KvLoadFailurePolicy::Recompute,
+            router_latency: SimTime::ZERO,
+            actions: Vec::new(),
+            lifecycle: LifecycleConfig::default(),
+        }
+    }
+
+    pub fn with(mut self, at: u64, kind: ActionKind) -> Self {
+        self.actions.push(Action { at: SimTime(at), kind });
+        self
+    }
+
+    pub fn run(self, workload: Box<dyn Workload>) -> (Seen, Simulation) {
+        let link = PullLink {
+            bytes_per_s: 1e9,
+            latency: SimTime(100),
+            set_up: SimTime(500),
+            lease: SimTime(20_000),
+        };
+        let links = Rc::new(RefCell::new(PullLinks::new(link, self.roles.len())));
+        let replica = |port| {
+            let config = EngineConfig {
+                kv_connector: Some(self.failure_policy),
+                async_scheduling: self.async_scheduling,
+                ..config()
+            };
+            let connector = PullConnector::new(vec![PullGroup { block_size: 16, sliding_window: None }]);
+            let puller = Puller::new(connector.clone(), Rc::clone(&links), port, 1_000);
+            let hasher = RequestBlockHasher::identity(16, 0);
+            let scheduler = Scheduler::new(config, Some(hasher), Some(Box::new(connector))).unwrap();
+            let cost = CostModel::Constant(ConstantCost { step_ns: 1_000, per_token_ns: 10 });
+            Replica::new(ReplicaConfig {
+                scheduler,
+                cost,
+                transfers: None,
+                puller: Some(puller),
+                drafts: None,
+                hashing: BlockHashing::FREE,
+            })
+        };
+        let replicas = (0..self.roles.len()).map(replica).collect();
+        let disaggregation = Disaggregation::new(self.roles, Box::new(RoundRobin::default()), links);
+        let mut simulation =
+            Simulation::new(workload, replicas, Box::new(RoundRobin::default()), self.actions)
+                .with_router_latency(self.router_latency)
+                .with_lifecycle(self.lifecycle)
+                .with_disaggregation(disaggregation);
+        let mut seen = Seen::of_fleet();
+        simulation.run(&mut seen).unwrap();
+        (seen, simulation)
+    }
+}
+
 fn run(workload: Box<dyn Workload>, roles: &[Role], async_scheduling: bool) -> (Seen, Simulation) {
-    let link = PullLink { bytes_per_s: 1e9, latency: SimTime(100), set_up: SimTime(500) };
-    let links = Rc::new(RefCell::new(PullLinks::new(link, roles.len())));
-    let replica = |port| {
-        let config =
-            EngineConfig { kv_connector: Some(KvLoadFailurePolicy::Recompute), async_scheduling, ..config() };
-        let connector = PullConnector::new(vec![PullGroup { block_size: 16, sliding_window: None }]);
-        let puller = Puller::new(connector.clone(), Rc::clone(&links), port, 1_000);
-        let hasher = RequestBlockHasher::identity(16, 0);
-        let scheduler = Scheduler::new(config, Some(hasher), Some(Box::new(connector))).unwrap();
-        let cost = CostModel::Constant(ConstantCost { step_ns: 1_000, per_token_ns: 10 });
-        Replica::new(ReplicaConfig {
-            scheduler,
-            cost,
-            transfers: None,
-            puller: Some(puller),
-            drafts: None,
-            hashing: BlockHashing::FREE,
-        })
-    };
-    let replicas = (0..roles.len()).map(replica).collect();
-    let disaggregation = Disaggregation::new(roles.to_vec(), Box::new(RoundRobin::default()), links);
-    let mut simulation = Simulation::new(workload, replicas, Box::new(RoundRobin::default()), Vec::new())
-        .with_disaggregation(disaggregation);
-    let mut seen = Seen::of_fleet();
-    simulation.run(&mut seen).unwrap();
-    (seen, simulation)
+    Servers { async_scheduling, ..Servers::of(roles) }.run(workload)
 }
 
 const PAIR: [Role; 2] = [Role::Prefill, Role::Decode];

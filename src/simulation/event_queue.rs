@@ -25,10 +25,12 @@ pub(super) enum Event {
     Action(usize),
     /// A replica has started up.
     Ready { replica: u32 },
+    /// Copies of a replica to or from a store that it shares begin or end.
+    Land { replica: u32 },
     /// Somebody has read a replica's blocks.
     Wake { replica: u32 },
-    /// The autoscaler looks at its metric.
-    Scale,
+    /// An autoscaler looks at its metric.
+    Scale { scaler: u32 },
     /// The engine looks for work. Last, so that it sees all that came in at this time.
     Iterate { replica: u32 },
 }

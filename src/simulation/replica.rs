@@ -13,11 +13,11 @@ use super::kv_usage::KvUsage;
 use super::live_request::{DraftAcceptance, Live, RequestMeta, request_record};
 use super::observer::{EngineCall, Observer, StepRecord};
 use super::output_steps::OutputSteps;
-use super::pipeline::Pipeline;
+use super::pipeline::{Passage, Pipeline};
 use super::pull::Puller;
 use super::transfers::Transfers;
-use crate::cost::{BlockHashing, CostModel, StepShape};
-use crate::engine::connector::{KvConnector, TierKind, TierStats};
+use crate::cost::{BlockHashing, CostModel, StepShape, StepTime, StepTokens};
+use crate::engine::connector::KvConnector;
 use crate::engine::hash::{BlockHash, RequestBlockHasher};
 use crate::engine::kv_cache::JournalEntry;
 use crate::engine::kv_events::CacheChange;
@@ -99,9 +99,11 @@ pub struct Replica {
     puller: Option<Puller>,
     drafts: Option<DraftAcceptance>,
     max_batches: usize,
-    queue: VecDeque<Batch>,
+    /// Boxed: a batch is some hundred bytes, and moves from one to the other and back.
+    queue: VecDeque<Box<Batch>>,
     /// Processed batches, kept for their buffers.
-    spare: Vec<Batch>,
+    #[expect(clippy::vec_box, reason = "the boxes go back to the queue")]
+    spare: Vec<Box<Batch>>,
     pipeline: Pipeline,
     hashing: BlockHashing,
     /// Requests whose prompts the input thread hashes, in the order in which they came, with the time
@@ -122,6 +124,10 @@ pub struct Replica {
     journal: Vec<JournalEntry>,
     is_followed: bool,
     records_cache_changes: bool,
+    /// Its steps begin when those of other ranks do.
+    is_lockstep: bool,
+    /// A step has been planned that waits for other ranks, and is ready at this time.
+    planned_for_ranks: Option<SimTime>,
 }
 
 impl Replica {
@@ -152,6 +158,8 @@ impl Replica {
             journal: Vec::new(),
             is_followed: false,
             records_cache_changes: false,
+            is_lockstep: false,
+            planned_for_ranks: None,
         }
     }
 
@@ -174,6 +182,16 @@ impl Replica {
         pool.num_gpu_blocks() - 1 - pool.get_num_free_blocks()
     }
 
+    /// All but the null block.
+    pub(super) fn usable_blocks(&self) -> u32 {
+        self.scheduler.config().num_gpu_blocks - 1
+    }
+
+    /// The share of the blocks that requests hold, 0 to 1.
+    pub(super) fn kv_cache_usage(&self) -> f64 {
+        self.scheduler.kv_cache_manager().block_pool().get_usage()
+    }
+
     /// Lets [`Self::take_cache_changes`] have something to take.
     pub(super) fn record_cache_changes(&mut self) {
         self.records_cache_changes = true;
@@ -192,9 +210,20 @@ impl Replica {
         self.scheduler.kv_cache_manager_mut().block_pool_mut().follow();
     }
 
-    /// What the tiers behind the GPU's cache have done, if there are any.
-    pub fn tier_stats(&self) -> Vec<(TierKind, TierStats)> {
-        self.transfers.as_ref().map(|transfers| transfers.connector().stats()).unwrap_or_default()
+    /// The tiers behind the GPU's cache, if there are any.
+    pub(super) fn transfers(&self) -> Option<&Transfers> {
+        self.transfers.as_ref()
+    }
+
+    pub(super) fn transfers_mut(&mut self) -> Option<&mut Transfers> {
+        self.transfers.as_mut()
+    }
+
+    /// Copies to or from a store that others see begin or end.
+    pub(super) fn land(&mut self, now: SimTime, observer: &mut dyn Observer) {
+        let Some(transfers) = &mut self.transfers else { return };
+        transfers.land(now);
+        transfers.take_begun().for_each(|transfer| observer.on_transfer(self.index, &transfer));
     }
 
     /// A request reaches the engine core, whose input thread hashes the blocks of its prompt, one
@@ -234,7 +263,13 @@ impl Replica {
         if let Some(puller) = &self.puller {
             match part {
                 Part::Whole => {}
-                Part::Prefill => puller.connector().expect_prefill(request.index),
+                Part::Prefill => {
+                    // It was here before, and who was to read its blocks has gone.
+                    if puller.give_up(request.index) {
+                        self.scheduler.stop_sending(request.index);
+                    }
+                    puller.connector().expect_prefill(request.index);
+                }
                 Part::Decode { .. } => puller.connector().expect_decode(request.index),
             }
         }
@@ -300,9 +335,9 @@ impl Replica {
         index: u64,
         observer: &mut dyn Observer,
     ) -> bool {
-        let Some(live) = self.live[slot.index()].as_mut().filter(|live| live.spec.index == index) else {
-            return false;
-        };
+        // A server that began anew knows nothing of it.
+        let live = self.live.get_mut(slot.index()).and_then(Option::as_mut);
+        let Some(live) = live.filter(|live| live.spec.index == index) else { return false };
         let waits_for = live.patience.map(|patience| patience.waits_for);
         if waits_for == Some(WaitsFor::FirstToken) && live.first_token.is_some() {
             return false;
@@ -356,14 +391,20 @@ impl Replica {
         }
         self.live.clear();
         self.spare.extend(self.queue.drain(..));
+        self.planned_for_ranks = None;
         self.pipeline = Pipeline::new(self.scheduler.config().pipeline_parallel_size);
         self.input_free_at = now;
         if let Some(transfers) = &mut self.transfers {
             transfers.restart();
         }
+        if let Some(puller) = &self.puller {
+            puller.connector().restart();
+        }
         let transfers = self.transfers.as_ref();
-        let connector =
-            transfers.map(|transfers| Box::new(transfers.connector().clone()) as Box<dyn KvConnector>);
+        let of_tiers = transfers.map(|transfers| Box::new(transfers.connector().clone()) as _);
+        let puller = self.puller.as_ref();
+        let connector: Option<Box<dyn KvConnector>> =
+            of_tiers.or_else(|| puller.map(|puller| Box::new(puller.connector().clone()) as _));
         self.scheduler.restart(connector);
         let pool = self.scheduler.kv_cache_manager_mut().block_pool_mut();
         if self.is_followed {
@@ -467,7 +508,7 @@ impl Replica {
             && self.queue.iter().any(|batch| batch.output.total_num_scheduled_tokens > 0)
     }
 
-    fn plan(&mut self, now: SimTime, observer: &mut dyn Observer) -> Batch {
+    fn plan(&mut self, now: SimTime, observer: &mut dyn Observer) -> Box<Batch> {
         let mut batch = self.spare.pop().unwrap_or_default();
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         self.scheduler.schedule(&mut batch.output);
@@ -482,11 +523,31 @@ impl Replica {
         };
         self.num_steps += 1;
         self.execute(now, &mut batch);
+        if self.is_lockstep && batch.output.total_num_scheduled_tokens > 0 {
+            // The others decide when it begins.
+            batch.record.host_ns = self.cost.host_ns(self.shape.num_requests());
+            batch.done_at = SimTime::MAX;
+            self.planned_for_ranks = Some(now + SimTime(batch.record.host_ns));
+            return batch;
+        }
         let time = self.cost.step_time(&self.shape);
-        batch.record.gpu_ns = time.gpu_ns();
-        batch.record.time = time;
         batch.record.host_ns = time.host_ns;
         let passage = self.pipeline.run(self.scheduler.current_step(), now + SimTime(time.host_ns), time);
+        self.launch(now, &mut batch, time, passage, observer);
+        batch
+    }
+
+    /// It is known when a step runs.
+    fn launch(
+        &mut self,
+        now: SimTime,
+        batch: &mut Batch,
+        time: StepTime,
+        passage: Passage,
+        observer: &mut dyn Observer,
+    ) {
+        batch.record.gpu_ns = time.gpu_ns();
+        batch.record.time = time;
         batch.record.started_at = passage.started_at;
         batch.done_at = passage.done_at;
         let call = EngineCall::Schedule { record: &batch.record, output: &batch.output };
@@ -499,7 +560,6 @@ impl Replica {
             puller.start(now);
             puller.take_begun().for_each(|pull| observer.on_pull(self.index, &pull));
         }
-        batch
     }
 
     /// Samples what the workload says, and describes the step to the cost model.
@@ -602,6 +662,46 @@ impl Replica {
         self.scheduler.hasher().map_or(0, RequestBlockHasher::num_hashed_blocks)
     }
 
+    /// Steps wait for those of other ranks: [`Self::launch_oldest`] says when they run.
+    pub(super) fn run_in_lockstep(&mut self) {
+        self.is_lockstep = true;
+    }
+
+    /// When the output of the oldest step is there, unless that waits for other ranks.
+    pub(super) fn oldest_done_at(&self) -> Option<SimTime> {
+        self.queue.front().map(|oldest| oldest.done_at).filter(|&done_at| done_at < SimTime::MAX)
+    }
+
+    /// The step that has been planned since the last call and waits for other ranks: when the host has it
+    /// ready, and its shape.
+    pub(super) fn take_planned_for_ranks(&mut self) -> Option<(SimTime, &StepShape)> {
+        self.planned_for_ranks.take().map(|ready_at| (ready_at, &self.shape))
+    }
+
+    /// How long a step of such a shape takes, besides waiting for other ranks.
+    pub(super) fn step_time_of_rank(&mut self, shape: &StepShape, tokens: StepTokens) -> StepTime {
+        self.cost.step_time_of_rank(shape, tokens)
+    }
+
+    /// What the host does for a step without requests.
+    pub(super) fn dummy_host_time(&self) -> SimTime {
+        SimTime(self.cost.host_ns(0))
+    }
+
+    /// The oldest step that waits for other ranks runs now that they are ready.
+    pub(super) fn launch_oldest(
+        &mut self,
+        now: SimTime,
+        time: StepTime,
+        passage: Passage,
+        observer: &mut dyn Observer,
+    ) {
+        let Some(at) = self.queue.iter().position(|batch| batch.done_at == SimTime::MAX) else { return };
+        let Some(mut batch) = self.queue.remove(at) else { return };
+        self.launch(now, &mut batch, time, passage, observer);
+        self.queue.insert(at, batch);
+    }
+
     /// The number of blocks in use may have changed.
     fn note_kv_usage(&mut self, now: SimTime) {
         self.kv_usage.set(now, self.used_blocks());
@@ -661,7 +761,10 @@ fn tell(
     call: EngineCall<'_>,
     observer: &mut dyn Observer,
 ) {
-    journal.clear();
-    journal.extend(scheduler.kv_cache_manager_mut().block_pool_mut().drain_journal());
+    let pool = scheduler.kv_cache_manager_mut().block_pool_mut();
+    if pool.is_followed() {
+        journal.clear();
+        journal.extend(pool.drain_journal());
+    }
     observer.on_engine_call(replica, at, call, journal, scheduler);
 }

@@ -5,14 +5,16 @@ use std::fmt;
 
 use thiserror::Error;
 
+use super::data_parallel::{DataParallel, DataParallelConfig, Endpoints, LockstepStats, World};
 use super::disaggregation::{Disaggregation, Part};
 use super::event_queue::{Event, EventQueue};
 use super::lifecycle::{Lifecycle, ReplicaState};
 use super::observer::Observer;
-use super::replica::{Answers, EndedRequest, Replica};
+use super::pull::PullFailures;
+use super::replica::{Answers, EndedRequest, Next, Replica};
 use super::router::{Metrics, PrefixIndexStats, Router};
 use super::serving::Serving;
-use crate::engine::connector::{TierKind, TierStats};
+use super::tier_ending::{TierEnding, tier_endings};
 use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::RequestError;
 use crate::units::SimTime;
@@ -64,6 +66,8 @@ pub enum ActionKind {
     ResetPrefixCache { reset_running_requests: bool, reset_external: bool },
     /// A replica is gone, with its requests and its cache.
     Fail { replica: usize },
+    /// A machine is gone: so many replicas from this one on, and the tiers that they share as its replicas.
+    FailNode { first: usize, num_replicas: usize },
     /// It begins anew and is ready after so long; if it is there, it fails first.
     Restart { replica: usize, start_up: SimTime },
     /// It takes no more requests, and goes when those that it has are done.
@@ -79,13 +83,15 @@ pub struct Action {
 pub struct Simulation {
     pub(super) workload: Box<dyn Workload>,
     pub(super) router: Box<dyn Router>,
+    /// The engine cores of all replicas.
     pub(super) replicas: Vec<Serving>,
+    pub(super) data_parallel: DataParallel,
     pub(super) metrics: Metrics,
     pub(super) lifecycle: Lifecycle,
     pub(super) disaggregation: Option<Disaggregation>,
     /// From the router to a replica.
     router_latency: SimTime,
-    /// Requests on that way, with the replica and what it is to do.
+    /// Requests on that way, with the endpoint and what it is to do.
     in_transit: VecDeque<(usize, Arrival, Part)>,
     pub(super) actions: Vec<Action>,
     pub(super) events: EventQueue,
@@ -98,16 +104,21 @@ pub struct Simulation {
 /// What a simulation knows at its end besides what it told its observer.
 #[derive(Clone, Debug, Default)]
 pub struct RunEnding {
-    /// What the tiers behind the GPUs' caches have done, if there are any: those of one place in the
-    /// order of tiers are added up over the replicas.
-    pub tiers: Vec<(TierKind, TierStats)>,
+    /// What the tiers behind the GPUs' caches have done, if there are any.
+    pub tiers: Vec<TierEnding>,
     /// What the workload says of where its requests come from.
     pub workload: WorkloadNotes,
     /// Of a router that knows prefixes.
     pub prefix_index: Option<PrefixIndexStats>,
+    /// Of ranks that run their steps together.
+    pub lockstep: Option<LockstepStats>,
+    /// What went wrong with reads of KV blocks between replicas, if there are any.
+    pub pull_failures: Option<PullFailures>,
 }
 
 impl Simulation {
+    /// Each engine core is a replica, unless [`Self::with_data_parallel`] says otherwise.
+    ///
     /// # Panics
     /// Without a replica.
     pub fn new(
@@ -121,10 +132,10 @@ impl Simulation {
         for (index, action) in actions.iter().enumerate() {
             events.push(action.at, Event::Action(index));
         }
-        let num_blocks = replicas.iter().map(|replica| replica.scheduler().config().num_gpu_blocks - 1);
-        let metrics = Metrics::new(num_blocks);
+        let metrics = Metrics::new(replicas.iter().map(Replica::usable_blocks));
         let reads_events = router.reads_events();
         let lifecycle = Lifecycle::new(replicas.len());
+        let data_parallel = DataParallel::none(replicas.len());
         let serving = |(index, mut replica): (usize, Replica)| {
             replica.set_index(index as u32);
             if reads_events {
@@ -136,6 +147,7 @@ impl Simulation {
             workload,
             router,
             replicas: replicas.into_iter().enumerate().map(serving).collect(),
+            data_parallel,
             metrics,
             lifecycle,
             disaggregation: None,
@@ -147,6 +159,34 @@ impl Simulation {
             answers: Answers::default(),
             cache_changes: Vec::new(),
         }
+    }
+
+    /// The engine cores are those of these replicas, in order; to be called before anything else is said
+    /// of replicas. What the load balancers draw comes from streams of this seed.
+    ///
+    /// # Panics
+    /// There are more or fewer engine cores.
+    pub fn with_data_parallel(
+        mut self,
+        replicas: &[DataParallelConfig],
+        endpoints: Endpoints,
+        seed: u64,
+    ) -> Self {
+        let data_parallel = DataParallel::new(replicas, endpoints, seed);
+        assert_eq!(data_parallel.num_engines(), self.replicas.len(), "engine cores of the replicas");
+        let usable_blocks = |endpoint| {
+            let engines = data_parallel.engines_of_endpoint(endpoint);
+            self.replicas[engines].iter().map(|serving| serving.replica.usable_blocks()).sum()
+        };
+        self.metrics = Metrics::new((0..data_parallel.num_endpoints()).map(usable_blocks));
+        self.lifecycle = Lifecycle::new(data_parallel.num_replicas());
+        self.data_parallel = data_parallel;
+        for (at, serving) in self.replicas.iter_mut().enumerate() {
+            if self.data_parallel.lockstep(at).is_some() {
+                serving.replica.run_in_lockstep();
+            }
+        }
+        self
     }
 
     /// A request reaches its replica so long after it reached the router.
@@ -172,17 +212,15 @@ impl Simulation {
 
     /// What is known at the end, or so far.
     pub fn ending(&self) -> RunEnding {
-        let mut tiers: Vec<(TierKind, TierStats)> = Vec::new();
-        for replica in self.replicas() {
-            for (place, (kind, stats)) in replica.tier_stats().into_iter().enumerate() {
-                match tiers.get_mut(place) {
-                    Some((_, so_far)) => so_far.add(&stats),
-                    None => tiers.push((kind, stats)),
-                }
-            }
-        }
+        let tiers = tier_endings(self.replicas());
         let prefix_index = self.router.index_stats();
-        RunEnding { tiers, workload: self.workload.notes(), prefix_index }
+        RunEnding {
+            tiers,
+            workload: self.workload.notes(),
+            prefix_index,
+            lockstep: self.data_parallel.lockstep_stats(),
+            pull_failures: self.pull_failures(),
+        }
     }
 
     /// Lets [`Observer::on_engine_call`] have the journal, and makes the engine list in full what it
@@ -238,7 +276,7 @@ impl Simulation {
 
     fn step_before(&mut self, end: SimTime, observer: &mut dyn Observer) -> Result<bool, SimulationError> {
         let Some((at, event)) = self.next_event()? else {
-            let num_waiting = self.lifecycle.at_router.len();
+            let num_waiting = self.lifecycle.at_router.len() + self.num_waiting_for_decode();
             if num_waiting > 0 {
                 return Err(SimulationError::NobodyReady { at: self.now, num_waiting });
             }
@@ -256,8 +294,8 @@ impl Simulation {
         match event {
             Event::Arrival => self.arrive(observer)?,
             Event::Deliver => {
-                if let Some((replica, arrival, part)) = self.in_transit.pop_front() {
-                    self.deliver(replica, arrival, part, observer)?;
+                if let Some((endpoint, arrival, part)) = self.in_transit.pop_front() {
+                    self.deliver(endpoint, arrival, part, observer)?;
                 }
             }
             Event::Update { replica } => {
@@ -267,37 +305,63 @@ impl Simulation {
             }
             Event::Hashed { replica } => self.admit(replica as usize, observer)?,
             Event::Abort { replica, slot, index } => {
-                let at_replica = replica as usize;
-                if self.replicas[at_replica].replica.abort(at, slot, index, observer) {
-                    self.left(at_replica, index);
+                let engine = replica as usize;
+                if self.replicas[engine].replica.abort(at, slot, index, observer) {
+                    self.left(engine, index);
+                    self.lifecycle.ended(index);
                     self.end_prefill(index);
                     self.workload.aborted(index, at);
-                    self.wake(at_replica);
-                    self.switch_off_if_drained(at_replica, observer);
+                    self.wake(engine, observer);
+                    self.switch_off_if_drained(engine, observer);
                 }
             }
             Event::GiveUp { index } => self.give_up(index, observer),
             Event::Action(index) => self.act(index, observer)?,
             Event::Ready { replica } => self.ready(replica as usize, observer)?,
-            Event::Wake { replica } => self.wake(replica as usize),
-            Event::Scale => self.scale(observer)?,
-            Event::Iterate { replica } => {
-                self.replicas[replica as usize].iterate(at, &mut self.events, observer);
-                self.wake_for_reads();
+            Event::Land { replica } => self.replicas[replica as usize].land(at, &mut self.events, observer),
+            Event::Wake { replica } => self.wake(replica as usize, observer),
+            Event::Scale { scaler } => self.scale(scaler as usize, observer)?,
+            Event::Iterate { replica } => self.iterate(replica as usize, observer),
+        }
+        self.wake_for_reads();
+        Ok(true)
+    }
+
+    /// A turn of an engine core's loop, unless that has been overtaken.
+    fn iterate(&mut self, at: usize, observer: &mut dyn Observer) {
+        let serving = &mut self.replicas[at];
+        if serving.takes_iterate(self.now) {
+            self.data_parallel.report(self.now, at, serving);
+            let next = serving.iterate(self.now, observer);
+            self.data_parallel.report(self.now, at, serving);
+            match self.data_parallel.awake(at) {
+                Some(ranks) => {
+                    let world = &mut World {
+                        now: self.now,
+                        replicas: &mut self.replicas,
+                        events: &mut self.events,
+                        observer,
+                    };
+                    ranks.planned(at, next, world);
+                }
+                None => self.replicas[at].plan(next, &mut self.events),
             }
         }
-        Ok(true)
     }
 
     fn update(&mut self, at: usize, observer: &mut dyn Observer) -> Result<(), SimulationError> {
         let mut answers = std::mem::take(&mut self.answers);
         let next = self.replicas[at].replica.update(self.now, &mut answers, observer);
-        answers.started.drain(..).for_each(|index| self.router_of(at).started(index, at));
+        let endpoint = self.data_parallel.endpoint_of(at);
+        answers.started.drain(..).for_each(|index| self.router_of(endpoint).started(index, endpoint));
         for EndedRequest { index, first_scheduled } in answers.ended.drain(..) {
             self.left(at, index);
             match self.end_prefill(index) {
                 Some(arrival) => self.begin_decode(at, arrival, first_scheduled, observer)?,
-                None => self.workload.finished(index, self.now),
+                None => {
+                    self.lifecycle.ended(index);
+                    self.workload.finished(index, self.now);
+                }
             }
         }
         self.answers = answers;
@@ -305,30 +369,65 @@ impl Simulation {
             let mut changes = std::mem::take(&mut self.cache_changes);
             self.replicas[at].replica.take_cache_changes(&mut changes);
             let now = self.now;
-            let router = self.router_of(at);
+            let router = self.router_of(endpoint);
             if router.reads_events() && !changes.is_empty() {
                 router.on_events(now, at, &changes);
             }
             self.cache_changes = changes;
         }
-        self.replicas[at].plan(next, &mut self.events);
+        self.plan_after_update(at, next, observer);
+        self.data_parallel.report(self.now, at, &self.replicas[at]);
         // vLLM's gauges come with the output of a step (`make_stats` in `update_from_output`): what came
         // in since then is not in them, and a long step is long.
-        self.metrics.set(self.now, at, self.replicas[at].gauges());
+        let gauges = self.data_parallel.gauges(at, self.replicas[at].gauges());
+        self.metrics.set(self.now, endpoint, gauges);
         self.switch_off_if_drained(at, observer);
         Ok(())
     }
 
-    /// A request is no longer at a replica.
-    fn left(&mut self, at: usize, index: u64) {
-        self.metrics.left(at);
-        self.router_of(at).ended(index, at);
-        self.lifecycle.ended(index);
+    fn plan_after_update(&mut self, at: usize, next: Next, observer: &mut dyn Observer) {
+        match (self.data_parallel.awake(at), next) {
+            (Some(ranks), Next::Iterate(later)) => {
+                let world = &mut World {
+                    now: self.now,
+                    replicas: &mut self.replicas,
+                    events: &mut self.events,
+                    observer,
+                };
+                ranks.updated(at, later, world);
+            }
+            (_, next) => self.replicas[at].plan(next, &mut self.events),
+        }
     }
 
-    /// Wakes a replica if it waits.
-    fn wake(&mut self, at: usize) {
-        self.replicas[at].wake(self.now, &mut self.events);
+    /// A request is no longer at an engine core.
+    pub(super) fn left(&mut self, at: usize, index: u64) {
+        self.left_endpoint(self.data_parallel.endpoint_of(at), index);
+        self.data_parallel.left(index, at);
+    }
+
+    /// The router sees that a request has left.
+    fn left_endpoint(&mut self, endpoint: usize, index: u64) {
+        self.metrics.left(endpoint);
+        self.router_of(endpoint).ended(index, endpoint);
+    }
+
+    /// Wakes an engine core if it waits, and with a request those that run their steps with it.
+    fn wake(&mut self, at: usize, observer: &mut dyn Observer) {
+        let has_requests = self.replicas[at].replica.scheduler().has_unfinished_requests();
+        match self.data_parallel.lockstep(at) {
+            Some(ranks) if has_requests && !ranks.is_awake() => {
+                let world = &mut World {
+                    now: self.now,
+                    replicas: &mut self.replicas,
+                    events: &mut self.events,
+                    observer,
+                };
+                ranks.begin_wave(world);
+                self.data_parallel.wave_changed(self.now, at);
+            }
+            _ => self.replicas[at].wake(self.now, &mut self.events),
+        }
     }
 
     fn arrive(&mut self, observer: &mut dyn Observer) -> Result<(), SimulationError> {
@@ -347,42 +446,46 @@ impl Simulation {
             return Ok(());
         }
         self.lifecycle.sent(&arrival);
-        let at = self.router.choose(self.now, &arrival.request, self.metrics.views(self.now));
-        self.router.sent(&arrival.request, at);
+        let endpoint = self.router.choose(self.now, &arrival.request, self.metrics.views(self.now));
+        self.router.sent(&arrival.request, endpoint);
         let part = self.first_part(&arrival);
-        self.dispatch(at, arrival, part, observer)
+        self.dispatch(endpoint, arrival, part, observer)
     }
 
-    /// A request, or a part of it, goes to a replica.
+    /// A request, or a part of it, goes to an endpoint.
     pub(super) fn dispatch(
         &mut self,
-        at: usize,
+        endpoint: usize,
         arrival: Arrival,
         part: Part,
         observer: &mut dyn Observer,
     ) -> Result<(), SimulationError> {
-        self.metrics.sent(at);
+        self.metrics.sent(endpoint);
         if self.router_latency == SimTime::ZERO {
-            return self.deliver(at, arrival, part, observer);
+            return self.deliver(endpoint, arrival, part, observer);
         }
-        self.in_transit.push_back((at, arrival, part));
+        self.in_transit.push_back((endpoint, arrival, part));
         self.events.push(self.now + self.router_latency, Event::Deliver);
         Ok(())
     }
 
     fn deliver(
         &mut self,
-        at: usize,
+        endpoint: usize,
         arrival: Arrival,
         part: Part,
         observer: &mut dyn Observer,
     ) -> Result<(), SimulationError> {
-        if matches!(self.lifecycle.states[at], ReplicaState::Off | ReplicaState::Starting(_)) {
+        let state = self.lifecycle.states[self.data_parallel.replica_of_endpoint(endpoint)];
+        if matches!(state, ReplicaState::Off | ReplicaState::Starting(_)) {
             // It went while the request was on its way.
-            self.metrics.left(at);
-            self.router.ended(arrival.request.index, at);
-            return self.send(arrival, observer);
+            self.left_endpoint(endpoint, arrival.request.index);
+            return match part {
+                Part::Decode { first_scheduled } => self.send_to_decode(arrival, first_scheduled, observer),
+                Part::Whole | Part::Prefill => self.send(arrival, observer),
+            };
         }
+        let at = self.data_parallel.choose(self.now, endpoint, arrival.request.index);
         let hashed_at = self.replicas[at].replica.receive(self.now, arrival, part);
         if hashed_at > self.now {
             self.events.push(hashed_at, Event::Hashed { replica: at as u32 });
@@ -430,7 +533,7 @@ impl Simulation {
             let event = Event::Abort { replica: at as u32, slot, index };
             self.events.push(gives_up_at.max(self.now), event);
         }
-        self.wake(at);
+        self.wake(at, observer);
         Ok(())
     }
 
@@ -444,10 +547,13 @@ impl Simulation {
                         reset_external,
                         observer,
                     );
-                    self.wake(at);
+                    self.wake(at, observer);
                 }
             }
             ActionKind::Fail { replica } => self.fail(replica, observer)?,
+            ActionKind::FailNode { first, num_replicas } => {
+                self.fail_node(first..first + num_replicas, observer)?;
+            }
             ActionKind::Restart { replica, start_up } => self.restart(replica, start_up, observer)?,
             ActionKind::Drain { replica } => self.drain(replica, observer),
         }

@@ -4,6 +4,7 @@ use super::event_queue::{Event, EventQueue};
 use super::observer::Observer;
 use super::replica::{LostRequests, Next, Replica};
 use super::router::Gauges;
+use super::transfers::Transfers;
 use crate::units::SimTime;
 
 pub(super) struct Serving {
@@ -34,14 +35,15 @@ impl Serving {
         }
     }
 
-    /// The loop goes on at `now`, if that was its plan.
-    pub fn iterate(&mut self, now: SimTime, events: &mut EventQueue, observer: &mut dyn Observer) {
-        if self.iterate_at == Some(now) {
-            self.iterate_at = None;
-            self.is_idle = false;
-            let next = self.replica.iterate(now, observer);
-            self.plan(next, events);
-        }
+    /// Whether the loop was to go on `now`.
+    pub fn takes_iterate(&mut self, now: SimTime) -> bool {
+        self.iterate_at.take_if(|at| *at == now).is_some()
+    }
+
+    /// A turn of the loop.
+    pub fn iterate(&mut self, now: SimTime, observer: &mut dyn Observer) -> Next {
+        self.is_idle = false;
+        self.replica.iterate(now, observer)
     }
 
     /// Whether the output that is there `now` is of a step of this server, and not of one that is gone.
@@ -56,7 +58,20 @@ impl Serving {
         self.replica.shut_down(now, reports, observer)
     }
 
+    /// See [`Replica::land`].
+    pub fn land(&mut self, now: SimTime, events: &mut EventQueue, observer: &mut dyn Observer) {
+        self.replica.land(now, observer);
+        self.expect_landings(events);
+    }
+
+    pub fn expect_landings(&mut self, events: &mut EventQueue) {
+        let replica = self.replica.index();
+        let landings = self.replica.transfers_mut().into_iter().flat_map(Transfers::take_landings);
+        landings.for_each(|at| events.push(at, Event::Land { replica }));
+    }
+
     pub fn plan(&mut self, next: Next, events: &mut EventQueue) {
+        self.expect_landings(events);
         self.is_stuck = next == Next::Stuck;
         match next {
             Next::Iterate(at) => self.iterate_at(at, events),
@@ -70,6 +85,17 @@ impl Serving {
             }
             Next::Idle | Next::Stuck => self.is_idle = true,
         }
+    }
+
+    /// The loop goes on at a time, whatever it waited for.
+    pub fn go_on_at(&mut self, at: SimTime, events: &mut EventQueue) {
+        self.is_idle = false;
+        self.iterate_at(at, events);
+    }
+
+    /// The loop waits until it is woken.
+    pub fn sleep(&mut self) {
+        self.is_idle = true;
     }
 
     /// Wakes the loop if it waits.

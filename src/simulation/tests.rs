@@ -3,7 +3,7 @@ use super::*;
 use crate::cost::{BlockHashing, ConstantCost, CostModel};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
 use crate::engine::connector::{
-    EvictionOrder, KvConnector, TierConfig, TierGroup, TierKind, TieredConnector,
+    EvictionOrder, KvConnector, TierConfig, TierGroup, TierKind, TierPlace, TieredConnector,
 };
 use crate::engine::hash::RequestBlockHasher;
 use crate::engine::kv_cache::{BlockEviction, KvCacheSpec};
@@ -249,8 +249,9 @@ fn accepted_drafts_save_steps_and_change_no_output() {
 fn a_host_tier_brings_back_what_the_gpu_evicted() {
     let tiers = [TierConfig { kind: TierKind::Host, capacity_blocks: 100, eviction: EvictionOrder::Lru }];
     let link = Link { latency: SimTime(7_000), read_bytes_per_s: 1e9, write_bytes_per_s: 1e9 };
-    let connector = TieredConnector::new(16, &[TierGroup { block_size: 16, sliding_window: None }], &tiers);
-    let transfers = Transfers::new(connector.clone(), vec![link], 1_000);
+    let groups = [TierGroup { block_size: 16, sliding_window: None }];
+    let connector = TieredConnector::new(16, &groups, tiers.map(TierPlace::from).to_vec());
+    let transfers = Transfers::new(connector.clone(), vec![link.into()], 1_000, 1);
     let config = EngineConfig { kv_connector: Some(KvLoadFailurePolicy::Recompute), ..config() };
     // The second request needs 16 of the 19 blocks, so it evicts the first one's prompt.
     let requests = [(0, 0, 64, 2), (100_000, 5_000, 240, 2), (400_000, 0, 64, 2)];
@@ -271,8 +272,8 @@ fn a_window_loads_no_more_than_its_end_from_a_tier() {
     let tiers = [TierConfig { kind: TierKind::Host, capacity_blocks: 100, eviction: EvictionOrder::Lru }];
     let link = Link { latency: SimTime(7_000), read_bytes_per_s: 1e9, write_bytes_per_s: 1e9 };
     let groups = [None, Some(40)].map(|sliding_window| TierGroup { block_size: 16, sliding_window });
-    let connector = TieredConnector::new(16, &groups, &tiers);
-    let transfers = Transfers::new(connector.clone(), vec![link], 1_000);
+    let connector = TieredConnector::new(16, &groups, tiers.map(TierPlace::from).to_vec());
+    let transfers = Transfers::new(connector.clone(), vec![link.into()], 1_000, 1);
     let config = EngineConfig {
         kv_connector: Some(KvLoadFailurePolicy::Recompute),
         kv_cache_groups: vec![
@@ -293,9 +294,9 @@ fn a_window_loads_no_more_than_its_end_from_a_tier() {
     assert_eq!((again.num_local_cached_tokens, again.num_external_cached_tokens), (0, 160));
     // Ten blocks of full attention, and of the window the three before token 160.
     assert_eq!(again.first_scheduled, Some(SimTime(400_000 + 7_000 + 13 * 1_000)));
-    let stats = &connector.stats()[0].1;
+    let (store, stats) = &connector.stats()[0];
     // All blocks of both groups were full at some time; the second request adds nothing.
-    assert_eq!((stats.held_blocks, stats.written_blocks, stats.hit_tokens), (20, 20, 160));
+    assert_eq!((store.held_blocks(), stats.written_blocks, stats.hit_tokens), (20, 20, 160));
 }
 
 #[test]

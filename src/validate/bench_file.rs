@@ -43,6 +43,8 @@ fn read_engine_json(path: &Path, gpu: &str) -> Result<Settings, BenchError> {
         model: text(&json["model"]).unwrap_or_default(),
         gpu: text(&json["hardware"]["device_name"]).unwrap_or_else(|| gpu.to_owned()),
         tensor_parallel_size: number("engine_kwargs", "tensor_parallel_size").unwrap_or(1),
+        data_parallel_size: number("engine_kwargs", "data_parallel_size").unwrap_or(1).max(1),
+        enable_expert_parallel: json["engine_kwargs"]["enable_expert_parallel"].as_bool().unwrap_or(false),
         engine_version: text(&json["vllm_version"]).unwrap_or_default(),
         weight_dtype: text(&json["engine_kwargs"]["quantization"]),
         kv_cache_dtype: text(&json["engine_kwargs"]["kv_cache_dtype"]).filter(|dtype| dtype != "auto"),

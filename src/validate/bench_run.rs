@@ -26,6 +26,9 @@ pub struct Settings {
     pub model: String,
     pub gpu: String,
     pub tensor_parallel_size: u32,
+    /// Engine cores that share the experts; at least one.
+    pub data_parallel_size: u32,
+    pub enable_expert_parallel: bool,
     pub engine_version: String,
     pub weight_dtype: Option<String>,
     pub kv_cache_dtype: Option<String>,
@@ -103,7 +106,7 @@ impl BenchRun {
             self.source,
             settings.gpu,
             settings.model,
-            settings.tensor_parallel_size,
+            settings.ranks(),
             settings.engine_version,
             settings.weight_dtype.as_deref().unwrap_or("bf16")
         )
@@ -111,6 +114,23 @@ impl BenchRun {
 }
 
 impl Settings {
+    /// Such as `4`, or `2 dp2 ep`.
+    pub fn ranks(&self) -> String {
+        let mut text = self.tensor_parallel_size.to_string();
+        if self.data_parallel_size > 1 {
+            text += &format!(" dp{}", self.data_parallel_size);
+        }
+        if self.enable_expert_parallel {
+            text += " ep";
+        }
+        text
+    }
+
+    /// Several ranks hold whole experts, or those of other engine cores.
+    pub fn shares_experts(&self) -> bool {
+        self.enable_expert_parallel || self.data_parallel_size > 1
+    }
+
     /// `(0, 19)` of `0.19.0`, if the version is known.
     pub fn version(&self) -> Option<(u32, u32)> {
         let mut parts = self.engine_version.split('.');

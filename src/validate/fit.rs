@@ -126,7 +126,8 @@ impl<'a> Problem<'a> {
     fn new(runs: &'a [BenchRun], start: &'a Profile, progress: &'a (dyn Fn(usize) + Sync)) -> Self {
         let mut servers: Vec<Measured<'_>> = Vec::new();
         let mut keys: Vec<String> = Vec::new();
-        for run in runs {
+        // Ranks that share experts wait for each other and for collectives, which are no host terms.
+        for run in runs.iter().filter(|run| !run.settings.shares_experts()) {
             // A ladder depends on a router too, of which not all is known.
             let Ok(load @ (Load::Recorded(_) | Load::ClosedLoop(_))) = &run.load else { continue };
             let figures = FITTED.into_iter().filter_map(|metric| Some((metric, *run.measured.get(&metric)?)));

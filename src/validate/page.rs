@@ -137,7 +137,7 @@ fn run_table(outcomes: &[Outcome]) -> Table {
             table.push([
                 outcome.run.id.clone(),
                 settings.gpu.clone(),
-                settings.tensor_parallel_size.to_string(),
+                settings.ranks(),
                 settings.engine_version.clone(),
                 metric.name().to_owned(),
                 figure(comparison.measured),

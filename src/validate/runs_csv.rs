@@ -64,10 +64,18 @@ fn read_run(row: &Row<'_>, path: &Path) -> Result<BenchRun, BenchError> {
 fn read_settings(row: &Row<'_>) -> Result<Settings, BenchError> {
     const COUNT: &str = "a whole number";
     let text = |column: &str| Some(row.text(column).to_owned()).filter(|text| !text.is_empty());
+    let ranks = |column: &str| row.get(column, COUNT).map(|ranks| ranks.unwrap_or(1).max(1));
+    let (tp, dp, ep) = (row.needed("tp", row.get("tp", COUNT)?, COUNT)?, ranks("dp")?, ranks("ep")?);
     Ok(Settings {
         model: row.text("model").to_owned(),
         gpu: row.text("gpu").to_owned(),
-        tensor_parallel_size: row.needed("tp", row.get("tp", COUNT)?, COUNT)?,
+        tensor_parallel_size: tp,
+        data_parallel_size: if published::multiplies_ranks(row.text("source"), [tp, dp, ep]) {
+            1
+        } else {
+            dp
+        },
+        enable_expert_parallel: ep > 1,
         engine_version: row.text("engine_version").to_owned(),
         weight_dtype: text("weight_dtype"),
         kv_cache_dtype: text("kv_dtype").filter(|dtype| !dtype.starts_with("auto")),
@@ -143,12 +151,6 @@ fn read_load(row: &Row<'_>, settings: &mut Settings) -> Result<Result<Load, Stri
     let ranks = |column: &str| count(column).map(|ranks| ranks.unwrap_or(1).max(1));
     if ranks("replicas")? > 1 {
         return Ok(Err("several replicas behind a router, with a load that is not published".to_owned()));
-    }
-    if ranks("dp")? > 1 {
-        return Ok(Err("data parallel".to_owned()));
-    }
-    if ranks("ep")? > 1 {
-        return Ok(Err("expert parallel".to_owned()));
     }
     let (Some(concurrency), Some(input_tokens), Some(output_tokens)) =
         (count("concurrency")?, count("input_len")?, count("output_len")?)

@@ -93,6 +93,9 @@ impl ServeResult {
             model: self.model_id.clone(),
             gpu: text("gpu").unwrap_or_else(|| gpu.to_owned()),
             tensor_parallel_size: number("tensor_parallel_size").or_else(|| number("tp")).unwrap_or(1),
+            data_parallel_size: number("data_parallel_size").or_else(|| number("dp")).unwrap_or(1).max(1),
+            enable_expert_parallel: text("enable_expert_parallel")
+                .is_some_and(|text| text.eq_ignore_ascii_case("true")),
             engine_version: text("engine_version").unwrap_or_default(),
             weight_dtype: text("quantization"),
             kv_cache_dtype: text("kv_cache_dtype"),

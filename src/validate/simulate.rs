@@ -163,6 +163,8 @@ fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> se
     let longest = longest.unwrap_or(u32::MAX).min(model.max_position_embeddings);
     let mut engine = json!({
         "tensor_parallel_size": settings.tensor_parallel_size,
+        "data_parallel_size": settings.data_parallel_size,
+        "enable_expert_parallel": settings.enable_expert_parallel,
         "gpu_memory_utilization": settings.gpu_memory_utilization.unwrap_or(0.9),
         "max_model_len": settings.max_model_len.unwrap_or(longest),
         "enable_prefix_caching": settings.enable_prefix_caching.unwrap_or(true),
@@ -201,6 +203,7 @@ fn memory_config(settings: &Settings, scenario: &Scenario) -> MemoryConfig {
     MemoryConfig {
         gpu_memory_utilization: scenario.file.engine.gpu_memory_utilization,
         tensor_parallel_size: settings.tensor_parallel_size,
+        data_parallel_size: scenario.file.engine.data_parallel_size,
         pipeline_parallel_size: 1,
         block_size: engine.block_size,
         max_num_batched_tokens: engine.max_num_batched_tokens,
@@ -208,6 +211,7 @@ fn memory_config(settings: &Settings, scenario: &Scenario) -> MemoryConfig {
         // A version that nobody names is today's; one that is named and has no number is an old one.
         estimate_cudagraphs: settings.engine_version.is_empty()
             || settings.version().is_some_and(|version| version >= ESTIMATES_CUDAGRAPHS),
+        has_draft_head: false,
     }
 }
 

@@ -41,9 +41,7 @@ fn a_known_benchmark_fills_in_its_own_settings() {
 
 #[test]
 fn what_cannot_be_simulated_says_why_and_still_has_its_blocks() {
-    let text = format!(
-        "{RUNS}a,s,Qwen3-32B,H100,2,8,1,not stated,,7200,1000,,64,307328,,\nb,s,MiniMax-M2.5,B200,2,1,2,,4,1024,1024,,,,9,9\n"
-    );
+    let text = format!("{RUNS}a,s,Qwen3-32B,H100,2,8,1,not stated,,7200,1000,,64,307328,,\n");
     let (_folder, path) = written("runs.csv", &text);
     let outcomes = compare_all(read_bench_file(&path, "").unwrap(), &Profiles::default(), &|_| {});
     assert_eq!(
@@ -53,8 +51,22 @@ fn what_cannot_be_simulated_says_why_and_still_has_its_blocks() {
     let blocks = outcomes[0].comparisons[&Metric::NumGpuBlocks];
     assert_eq!(blocks.measured, 4802.0);
     assert!(blocks.error().abs() < 0.03, "{blocks:?}");
-    assert_eq!(outcomes[1].left_out.as_deref(), Some("expert parallel"));
-    assert!(outcomes[1].comparisons.is_empty());
+}
+
+/// AIConfigurator's table multiplies the ranks of expert parallelism; see `published`.
+#[test]
+fn ranks_are_those_that_ran() {
+    let header = "run_id,source,model,gpu,tp,dp,ep\n";
+    let row = |source: &str, ranks: &str| format!("r,{source},MiniMax-M2.5,B200,{ranks}\n");
+    let rows = ["2,1,2", "2,2,4", "4,4,16", "1,4,4", "2,,0"];
+    let text = |source: &str| header.to_owned() + &rows.map(|ranks| row(source, ranks)).concat();
+    let ranks = |source: &str| {
+        let (_folder, path) = written("runs.csv", &text(source));
+        let runs = read_bench_file(&path, "").unwrap();
+        runs.iter().map(|run| run.settings.ranks()).collect::<Vec<_>>()
+    };
+    assert_eq!(ranks("aiconfigurator/silicon_sample.csv"), ["2 ep", "2 ep", "4 ep", "1 dp4 ep", "2"]);
+    assert_eq!(ranks("my own"), ["2 ep", "2 dp2 ep", "4 dp4 ep", "1 dp4 ep", "2"]);
 }
 
 /// A row of a ladder whose report states the stages and the routers; see `published_ladders`.

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from case import expand
 from connector import KV_PARAMS_KEY
+from pull import transfer_params
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
@@ -46,6 +47,8 @@ def _sampling_params(spec: dict[str, Any]) -> SamplingParams:
     extra_args: dict[str, Any] = {}
     if "kv_cache_report_mode" in spec:
         extra_args["kv_cache_report_mode"] = spec["kv_cache_report_mode"]
+    if "pull" in spec:
+        extra_args["kv_transfer_params"] = transfer_params(spec)
     if "kv" in spec:
         extra_args["kv_transfer_params"] = {KV_PARAMS_KEY: spec["kv"]}
     return SamplingParams(

@@ -162,9 +162,10 @@ def _kv_transfer_config(engine: dict[str, Any]) -> KVTransferConfig | None:
     connector = engine.get("kv_connector")
     if connector is None:
         return None
+    is_pull = connector.get("kind") == "pull"
     return KVTransferConfig(
-        kv_connector="CaseConnector",
-        kv_connector_module_path="connector",
+        kv_connector="PullConnector" if is_pull else "CaseConnector",
+        kv_connector_module_path="pull" if is_pull else "connector",
         kv_role=connector["role"],
         kv_load_failure_policy=connector["load_failure_policy"],
     )

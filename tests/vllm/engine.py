@@ -241,6 +241,8 @@ class Engine:
         }
         if output.kv_cache_block_copies:
             line["block_copies"] = [list(c) for c in output.kv_cache_block_copies]
+        if hasattr(self.connector, "take_reads"):
+            line["reads"] = self.connector.take_reads()
         self.log.write(line | self._state())
         self._check_progress(output)
         sampled = self.model.execute(output, entries, self.scheduler.requests)

@@ -396,6 +396,48 @@ def conn(draft: Draft) -> None:
         draft.reset_some(2, running=False)
 
 
+def pull(draft: Draft) -> None:
+    """Prompts for others, and prompts that others have computed."""
+    _pull(draft)
+    if draft.chance(0.6):
+        draft.abort_some(0.2)
+
+
+def pull_window(draft: Draft) -> None:
+    """The same with several groups, of which a window is read in part."""
+    size = draft.rng.choice((4, 8))
+    draft.set_groups([{"kind": "full", "block_size": size}, _window(draft, size)])
+    _pull(draft)
+    if draft.chance(0.3):
+        draft.abort_some(0.1)
+
+
+def _pull(draft: Draft) -> None:
+    rng = draft.rng
+    policy = rng.choice(("recompute", "fail"))
+    draft.engine["kv_connector"] = {
+        "role": "kv_both",
+        "kind": "pull",
+        "load_failure_policy": policy,
+    }
+    draft.tightness = rng.choice((1.5, 2.0, 3.0))
+    # A server of one role, or of both.
+    share_of_prefills = rng.choice((0.0, 0.5, 1.0))
+
+    def decorate(request: dict[str, Any]) -> None:
+        if draft.chance(0.1):
+            return
+        if draft.chance(share_of_prefills):
+            request["pull"] = {"part": "prefill", "steps": rng.randint(1, 8)}
+            request["max_tokens"] = 1
+            return
+        request["pull"] = {"part": "decode", "steps": rng.randint(1, 5)}
+        if draft.chance(0.1):
+            request["pull"]["fail"] = True
+
+    draft.decorators.append(decorate)
+
+
 def conn_window(draft: Draft) -> None:
     """A connector with several groups, where only whole loads can fail."""
     size = draft.rng.choice((4, 8))
@@ -495,6 +537,8 @@ KINDS: dict[str, Callable[[Draft], None]] = {
     "spec_priority": spec_priority,
     "conn": conn,
     "conn_window": conn_window,
+    "pull": pull,
+    "pull_window": pull_window,
     "conn_spec": conn_spec,
     "conn_priority": conn_priority,
     "dcp": dcp,

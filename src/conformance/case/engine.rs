@@ -48,11 +48,24 @@ enum ConnectorRole {
     Both,
 }
 
+/// Whose decisions the connector makes.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum ConnectorKind {
+    /// Those of the requests' `kv` fields.
+    #[default]
+    Case,
+    /// Those of vLLM's `NixlPullConnectorScheduler`, for the requests' `pull` fields.
+    Pull,
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KvConnectorCase {
     #[serde(rename = "role")]
     _role: ConnectorRole,
+    #[serde(default)]
+    kind: ConnectorKind,
     load_failure_policy: KvLoadFailurePolicy,
 }
 
@@ -101,6 +114,10 @@ pub(super) struct EngineCase {
 }
 
 impl EngineCase {
+    pub fn is_pull(&self) -> bool {
+        self.kv_connector.as_ref().is_some_and(|connector| connector.kind == ConnectorKind::Pull)
+    }
+
     pub fn to_config(&self) -> EngineConfig {
         let spec = |group: &GroupCase| {
             let size = |block_size: &Option<u32>| block_size.unwrap_or(self.block_size);

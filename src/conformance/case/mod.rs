@@ -9,11 +9,12 @@ use serde::Deserialize;
 use engine::EngineCase;
 pub use error::CaseError;
 pub(super) use error::MAX_FRUITLESS_STEPS;
-pub use request::{CaseRequest, KvCase};
+pub use request::{CaseRequest, KvCase, PullCase, PullPart};
 use request::{RequestCase, check_size};
 
-use crate::engine::EngineConfig;
+use crate::engine::kv_cache::KvCacheSpec;
 use crate::engine::scheduler::RequestError;
+use crate::engine::{EngineConfig, EngineConfigError};
 
 /// What JSON readers agree on.
 const MAX_STEP: u64 = 1 << 53;
@@ -74,6 +75,8 @@ pub struct Case {
     pub config: EngineConfig,
     pub python_hash_seed: Option<String>,
     pub use_int_block_hashes: bool,
+    /// The connector is that of servers which read each other's blocks.
+    pub is_pull: bool,
     /// In order of arrival.
     pub requests: Vec<CaseRequest>,
     /// Ids by rank.
@@ -90,6 +93,17 @@ impl Case {
         let file: CaseFile = serde_json::from_str(text)?;
         let config = file.engine.to_config();
         config.validate()?;
+        let is_read = |spec: &KvCacheSpec| {
+            matches!(spec, KvCacheSpec::FullAttention { .. } | KvCacheSpec::SlidingWindow { .. })
+        };
+        if file.engine.is_pull() && !config.kv_cache_groups.iter().all(is_read) {
+            return Err(EngineConfigError {
+                field: "kv_cache_groups",
+                problem: "a pull connector reads blocks of full and sliding-window attention only".into(),
+                hint: "leave other groups out".into(),
+            }
+            .into());
+        }
         check_size(&file.requests)?;
         let mut names: Vec<String> = file.requests.iter().map(|request| request.id.clone()).collect();
         names.sort_unstable();
@@ -128,6 +142,7 @@ impl Case {
         Ok(Self {
             name: file.name,
             config,
+            is_pull: file.engine.is_pull(),
             python_hash_seed: file.engine.python_hash_seed,
             use_int_block_hashes: file.engine.use_int_block_hashes,
             requests,

@@ -79,6 +79,27 @@ pub struct KvCase {
     pub send_steps: Option<u32>,
 }
 
+/// What a request is here for, where prompts are computed on other servers than answers.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum PullPart {
+    /// Its blocks will be read from here.
+    Prefill,
+    /// They are read from elsewhere.
+    Decode,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PullCase {
+    pub part: PullPart,
+    /// Outputs until the blocks have been read.
+    pub steps: u32,
+    /// The read fails as a whole.
+    #[serde(default)]
+    pub fail: bool,
+}
+
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 enum ReportMode {
@@ -111,6 +132,7 @@ pub(super) struct RequestCase {
     draft_accepts: Option<Vec<u32>>,
     draft_lens: Option<Vec<u32>>,
     kv: Option<KvCase>,
+    pull: Option<PullCase>,
 }
 
 /// A request of a case. Its number is the rank of its id among all, so that numbers sort as ids do.
@@ -131,6 +153,7 @@ pub struct CaseRequest {
     pub draft_accepts: Vec<u32>,
     pub draft_lens: Option<Vec<u32>>,
     pub kv: Option<KvCase>,
+    pub pull: Option<PullCase>,
 }
 
 impl RequestCase {
@@ -209,6 +232,7 @@ impl RequestCase {
             draft_accepts: self.draft_accepts.unwrap_or_else(|| vec![0]),
             draft_lens: self.draft_lens,
             kv: self.kv,
+            pull: self.pull,
         })
     }
 }

@@ -4,12 +4,14 @@
 mod group_lookup;
 mod pull;
 mod tier;
+mod tier_store;
 mod tiered;
 
 pub use group_lookup::TierGroup;
 pub use pull::{PullConnector, PullGroup, PullRead};
 pub use tier::{EvictionOrder, TierKey};
-pub use tiered::{Direction, TierConfig, TierKind, TierStats, TieredConnector, Transfer, TransferDone};
+pub use tier_store::{HashSpace, SharedBy, TierConfig, TierKind, TierPlace, TierStore};
+pub use tiered::{Direction, TierStats, TieredConnector, Transfer, TransferDone};
 
 use super::kv_cache::BlockId;
 use super::kv_events::KvCacheEvent;

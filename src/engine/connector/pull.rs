@@ -12,7 +12,8 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::{ExternalMatch, KvConnector};
-use crate::engine::kv_cache::{BlockId, NULL_BLOCK};
+use crate::engine::EngineConfig;
+use crate::engine::kv_cache::{BlockId, KvCacheSpec, NULL_BLOCK};
 use crate::engine::request::{Request, RequestStatus};
 
 /// A KV cache group whose blocks are read.
@@ -22,6 +23,20 @@ pub struct PullGroup {
     pub block_size: u32,
     /// `None` is full attention.
     pub sliding_window: Option<u32>,
+}
+
+impl PullGroup {
+    /// Those of an engine whose groups are of full and sliding-window attention.
+    pub fn of(config: &EngineConfig) -> Vec<Self> {
+        let group = |spec: &KvCacheSpec| Self {
+            block_size: config.group_block_size(spec),
+            sliding_window: match *spec {
+                KvCacheSpec::SlidingWindow { sliding_window, .. } => Some(sliding_window),
+                _ => None,
+            },
+        };
+        config.kv_cache_groups.iter().map(group).collect()
+    }
 }
 
 /// Blocks that a request needs from where its prompt was computed.
@@ -68,6 +83,13 @@ impl PullConnector {
     /// The prompt of the request, which has not been added yet, has been computed elsewhere.
     pub fn expect_decode(&self, request: u64) {
         self.0.borrow_mut().parts.insert(request, Part::Decode);
+    }
+
+    /// The server has gone, with its requests.
+    pub fn restart(&self) {
+        let state = &mut *self.0.borrow_mut();
+        state.parts.clear();
+        state.reads.clear();
     }
 
     /// Takes the reads that have been planned.

@@ -5,6 +5,9 @@
 //! in order. It plans transfers and is told when they are done; how long they take is the
 //! simulation's matter.
 //!
+//! A tier can be one that several engines have in common: what one stored another hits, and it outlives
+//! the engine.
+//!
 //! Every KV cache group has blocks of its own in the tiers. All of them are of one size in bytes, as
 //! in vLLM. A group with a sliding window stores what it has when it is full, and loads no more than
 //! the window before the hit's end.
@@ -16,31 +19,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
 
 use super::group_lookup::{TierGroup, longest_hit, lookup_order};
-use super::tier::{Tier, TierKey};
-use super::{EvictionOrder, ExternalMatch, KvConnector};
+use super::tier::TierKey;
+use super::{ExternalMatch, HashSpace, KvConnector, SharedBy, TierPlace, TierStore};
 use crate::engine::kv_cache::{BlockId, NULL_BLOCK};
 use crate::engine::request::Request;
-
-/// Where a tier lies; vLLM's `CacheHitSource`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TierKind {
-    Host,
-    Disk,
-    /// Another machine (`p2p` in vLLM's metrics).
-    Remote,
-}
-
-/// What a tier is made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TierConfig {
-    pub kind: TierKind,
-    pub capacity_blocks: usize,
-    pub eviction: EvictionOrder,
-}
 
 /// A copy between the GPU, or the tier above, and a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,22 +54,24 @@ pub enum Direction {
     Write,
 }
 
-/// What has been read from and written to the tiers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+/// What an engine has had of a tier and done to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierStats {
     pub hit_tokens: u64,
+    /// Of these, in blocks that other replicas stored.
+    pub hit_tokens_of_others: u64,
     pub written_blocks: u64,
+    /// That had to leave for what it wrote.
     pub evicted_blocks: u64,
-    pub held_blocks: u64,
 }
 
 impl TierStats {
-    /// Adds those of another store.
+    /// Adds those of another engine.
     pub fn add(&mut self, other: &Self) {
         self.hit_tokens += other.hit_tokens;
+        self.hit_tokens_of_others += other.hit_tokens_of_others;
         self.written_blocks += other.written_blocks;
         self.evicted_blocks += other.evicted_blocks;
-        self.held_blocks += other.held_blocks;
     }
 }
 
@@ -108,8 +94,11 @@ struct Store {
     groups: Vec<TierGroup>,
     /// In which groups are looked up. The hits of the first are counted.
     lookup_order: Vec<usize>,
-    tiers: Vec<Tier>,
-    stats: Vec<(TierKind, TierStats)>,
+    /// Number of the replica.
+    replica: u32,
+    space: HashSpace,
+    tiers: Vec<TierPlace>,
+    stats: Vec<TierStats>,
     requests: FxHashMap<u64, RequestState>,
     planned: Vec<Transfer>,
     generation: u64,
@@ -128,17 +117,28 @@ pub struct TransferDone {
 
 impl TieredConnector {
     /// For an engine with these groups, whose requests have a hash for each `hash_block_size` tokens.
-    pub fn new(hash_block_size: u32, groups: &[TierGroup], tiers: &[TierConfig]) -> Self {
+    pub fn new(hash_block_size: u32, groups: &[TierGroup], tiers: Vec<TierPlace>) -> Self {
         Self(Rc::new(RefCell::new(Store {
             hash_block_size,
             groups: groups.to_vec(),
             lookup_order: lookup_order(groups),
-            stats: tiers.iter().map(|tier| (tier.kind, TierStats::default())).collect(),
-            tiers: tiers.iter().map(|tier| Tier::new(tier.capacity_blocks, tier.eviction)).collect(),
+            replica: 0,
+            space: HashSpace::default(),
+            stats: vec![TierStats::default(); tiers.len()],
+            tiers,
             requests: FxHashMap::default(),
             planned: Vec::new(),
             generation: 0,
         })))
+    }
+
+    /// The engine is replica number `replica` of several, and its hashes are those of a space.
+    pub fn of_replica(self, replica: u32, space: HashSpace) -> Self {
+        {
+            let store = &mut *self.0.borrow_mut();
+            (store.replica, store.space) = (replica, space);
+        }
+        self
     }
 
     /// Takes the transfers that the last step planned.
@@ -151,33 +151,41 @@ impl TieredConnector {
         self.0.borrow_mut().complete(transfer)
     }
 
-    /// The server has gone, with its requests and all that its tiers held.
+    /// The server has gone, with its requests and all that its own tiers held. What it has in common with
+    /// others stays.
     pub fn restart(&self) {
         let store = &mut *self.0.borrow_mut();
-        store.drop_blocks();
+        let own = store.tiers.iter().filter(|tier| tier.store.shared().is_none());
+        own.for_each(|tier| tier.store.clear());
+        store.space.begin_anew();
+        store.generation += 1;
         store.requests.clear();
         store.planned.clear();
     }
 
-    /// Stats of each tier since the start.
-    pub fn stats(&self) -> Vec<(TierKind, TierStats)> {
+    /// The machine has gone, with the memory and disks that its servers shared.
+    pub fn lose_node(&self) {
         let store = self.0.borrow();
-        let with_held = |((kind, stats), tier): (&(TierKind, TierStats), &Tier)| {
-            (*kind, TierStats { held_blocks: tier.len() as u64, ..stats.clone() })
-        };
-        store.stats.iter().zip(&store.tiers).map(with_held).collect()
+        let of_node = store.tiers.iter().filter(|tier| tier.store.shared() == Some(SharedBy::Node));
+        of_node.for_each(|tier| tier.store.clear());
+    }
+
+    /// The stores of its tiers, in order, and what it has done to each since the start.
+    pub fn stats(&self) -> Vec<(TierStore, TierStats)> {
+        let store = self.0.borrow();
+        store.tiers.iter().zip(&store.stats).map(|(tier, stats)| (tier.store.clone(), *stats)).collect()
     }
 }
 
 impl Store {
     /// Empties the tiers; what is on its way to them leaves nothing behind.
     fn drop_blocks(&mut self) {
-        self.tiers.iter_mut().for_each(Tier::clear);
+        self.tiers.iter().for_each(|tier| tier.store.clear());
         self.generation += 1;
     }
 
     fn tier_with(&self, key: TierKey) -> Option<usize> {
-        self.tiers.iter().position(|tier| tier.contains(key))
+        self.tiers.iter().position(|tier| tier.store.contains(key))
     }
 
     fn state(&mut self, id: u64) -> &mut RequestState {
@@ -197,7 +205,7 @@ impl Store {
     fn key(&self, request: &Request, group: usize, block: u32) -> TierKey {
         let hashes_per_block = self.groups[group].block_size / self.hash_block_size;
         let last = (block + 1) * hashes_per_block - 1;
-        TierKey { group: group as u32, hash: request.block_hashes[last as usize] }
+        TierKey { space: self.space.number(), group: group as u32, hash: request.block_hashes[last as usize] }
     }
 
     fn plan(&mut self, tier: usize, direction: Direction, blocks: Vec<TierKey>, request: Option<u64>) {
@@ -209,19 +217,32 @@ impl Store {
 
     /// Takes blocks into a tier; what leaves it goes on to the next.
     fn insert(&mut self, tier: usize, blocks: &[TierKey]) {
-        let evicted: Vec<TierKey> = blocks.iter().filter_map(|&key| self.tiers[tier].insert(key)).collect();
-        self.stats[tier].1.evicted_blocks += evicted.len() as u64;
-        if let Some(next) = self.tiers.get(tier + 1) {
-            let new = evicted.into_iter().filter(|&key| !next.contains(key)).collect();
-            self.plan(tier + 1, Direction::Write, new, None);
+        let store = &self.tiers[tier].store;
+        let by = self.replica;
+        let evicted: Vec<TierKey> = blocks.iter().filter_map(|&key| store.insert(key, by)).collect();
+        self.stats[tier].evicted_blocks += evicted.len() as u64;
+        if self.tiers.get(tier + 1).is_some_and(|next| !next.write_through) {
+            self.plan_copies(tier + 1, &evicted);
         }
+    }
+
+    /// Copies blocks to a tier, unless they are there.
+    fn plan_copies(&mut self, tier: usize, blocks: &[TierKey]) {
+        let store = &self.tiers[tier].store;
+        let new = blocks.iter().copied().filter(|&key| !store.contains(key)).collect();
+        self.plan(tier, Direction::Write, new, None);
     }
 
     fn complete(&mut self, transfer: &Transfer) -> TransferDone {
         let is_current = transfer.generation == self.generation;
         if is_current && transfer.direction == Direction::Write {
-            self.stats[transfer.tier].1.written_blocks += transfer.blocks.len() as u64;
+            self.stats[transfer.tier].written_blocks += transfer.blocks.len() as u64;
             self.insert(transfer.tier, &transfer.blocks);
+            for tier in 1..self.tiers.len() {
+                if transfer.tier == 0 && self.tiers[tier].write_through {
+                    self.plan_copies(tier, &transfer.blocks);
+                }
+            }
         }
         if is_current && transfer.direction == Direction::Read && transfer.tier > 0 {
             self.insert(0, &transfer.blocks);
@@ -284,10 +305,12 @@ impl KvConnector for TieredConnector {
             for block in first..end.div_ceil(block_size).min(store.num_keys(request, group, u32::MAX)) {
                 let key = store.key(request, group, block);
                 let Some(tier) = store.tier_with(key) else { continue };
-                store.tiers[tier].touch(key);
-                if group == store.lookup_order[0] {
-                    store.stats[tier].1.hit_tokens += u64::from(block_size);
-                }
+                let is_counted = group == store.lookup_order[0];
+                let num_tokens = if is_counted { u64::from(block_size) } else { 0 };
+                let is_of_another = store.tiers[tier].store.hit(key, store.replica, num_tokens);
+                let stats = &mut store.stats[tier];
+                stats.hit_tokens += num_tokens;
+                stats.hit_tokens_of_others += if is_of_another { num_tokens } else { 0 };
                 reads[tier].push(key);
             }
         }
@@ -309,7 +332,7 @@ impl KvConnector for TieredConnector {
             let first = *saved;
             *saved = first.max(num_full);
             let keys = (first..num_full).map(|block| store.key(request, group, block));
-            new.extend(keys.filter(|&key| !store.tiers[0].contains(key)));
+            new.extend(keys.filter(|&key| !store.tiers[0].store.contains(key)));
         }
         store.state(request.id).num_writes += u32::from(!new.is_empty());
         store.plan(0, Direction::Write, new, Some(request.id));

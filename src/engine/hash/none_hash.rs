@@ -12,6 +12,11 @@ use super::hash_function::HashFunction;
 /// equal hashes, and the strength of SHA-256 does not rest on a secret.
 pub const DEFAULT_NONE_HASH_SEED: &str = "vllm-none-hash";
 
+/// The seed that other processes with these settings have too; `None` when each draws its own.
+pub fn common_none_hash_seed(algo: PrefixCachingHashAlgo, python_hash_seed: Option<&str>) -> Option<&str> {
+    python_hash_seed.or(algo.is_cryptographic().then_some(DEFAULT_NONE_HASH_SEED))
+}
+
 /// The string that `NONE_HASH` is the hash of: `PYTHONHASHSEED` if it is set, else the public seed
 /// for a cryptographic algorithm, else `random` in hexadecimal.
 ///
@@ -22,9 +27,8 @@ pub fn resolve_none_hash_seed<'a>(
     python_hash_seed: Option<&'a str>,
     random: &[u8; 32],
 ) -> Cow<'a, str> {
-    match python_hash_seed {
+    match common_none_hash_seed(algo, python_hash_seed) {
         Some(seed) => Cow::Borrowed(seed),
-        None if algo.is_cryptographic() => Cow::Borrowed(DEFAULT_NONE_HASH_SEED),
         None => Cow::Owned(random.iter().fold(String::with_capacity(64), |mut hex, byte| {
             write!(hex, "{byte:02x}").expect("a string takes every character");
             hex

@@ -44,10 +44,13 @@ const NO_BLOCKS: Page = [FirstBlock::NONE; PAGE_LEN];
 #[derive(Clone, Debug)]
 pub(super) struct BlockHashToBlockMap {
     /// The first block of each hash, or the null block, which is never cached. Hashes are dense
-    /// numbers, and those of blocks in a row mostly lie in a row: four bytes for each hash that this
-    /// cache has ever held are much faster than a hash table. They lie in pages, since an engine that
-    /// shares its hasher with others meets only some of the numbers.
+    /// numbers, and those of blocks in a row mostly lie in a row, so pages that are looked up by number
+    /// are much faster than a hash table. A page whose last hash goes serves again: what is touched
+    /// stays small, however many hashes there have been.
     pages: Vec<Page>,
+    /// Of each page, how many hashes have a block.
+    num_hashes_in: Vec<u8>,
+    empty_pages: Vec<u32>,
     /// By the hash over the length of a page, which page it is in. Page 0 has no block.
     page_of: Vec<u32>,
     num_hashes: usize,
@@ -57,7 +60,14 @@ pub(super) struct BlockHashToBlockMap {
 
 impl Default for BlockHashToBlockMap {
     fn default() -> Self {
-        Self { pages: vec![NO_BLOCKS], page_of: Vec::new(), num_hashes: 0, duplicates: FxHashMap::default() }
+        Self {
+            pages: vec![NO_BLOCKS],
+            num_hashes_in: vec![0],
+            empty_pages: Vec::new(),
+            page_of: Vec::new(),
+            num_hashes: 0,
+            duplicates: FxHashMap::default(),
+        }
     }
 }
 
@@ -90,13 +100,15 @@ impl BlockHashToBlockMap {
     /// Adds a block that is not yet under this hash.
     #[inline]
     pub fn insert(&mut self, hash: BlockHash, block: BlockId) {
-        let page = hash.0 as usize / PAGE_LEN;
-        if self.page_of.get(page).is_none_or(|&page| page == 0) {
-            self.add_page(page);
-        }
-        let first = self.first_mut(hash);
+        let at = hash.0 as usize;
+        let page = match self.page_of.get(at / PAGE_LEN) {
+            Some(&page) if page != 0 => page as usize,
+            _ => self.add_page(at / PAGE_LEN),
+        };
+        let first = &mut self.pages[page][at % PAGE_LEN];
         if first.block().is_null() {
             *first = FirstBlock::alone(block);
+            self.num_hashes_in[page] += 1;
             self.num_hashes += 1;
         } else {
             first.set_has_others(true);
@@ -104,26 +116,43 @@ impl BlockHashToBlockMap {
         }
     }
 
+    /// Gives hashes whose number over the length of a page is `number` a page.
     #[cold]
-    fn add_page(&mut self, page: usize) {
-        if page >= self.page_of.len() {
-            self.page_of.resize(page + page / 8 + 64, 0);
+    fn add_page(&mut self, number: usize) -> usize {
+        if number >= self.page_of.len() {
+            self.page_of.resize(number + number / 8 + 64, 0);
         }
-        self.page_of[page] = self.pages.len() as u32;
-        self.pages.push(NO_BLOCKS);
+        let page = self.empty_pages.pop().unwrap_or_else(|| {
+            self.pages.push(NO_BLOCKS);
+            self.num_hashes_in.push(0);
+            self.pages.len() as u32 - 1
+        });
+        self.page_of[number] = page;
+        page as usize
+    }
+
+    #[cold]
+    fn give_page_back(&mut self, number: usize) {
+        self.empty_pages.push(std::mem::take(&mut self.page_of[number]));
     }
 
     /// Takes the block from under the hash; false if it is not there.
     #[inline]
     pub fn pop(&mut self, hash: BlockHash, block: BlockId) -> bool {
-        let first = self.first(hash);
+        let at = hash.0 as usize;
+        let page = self.page_of.get(at / PAGE_LEN).map_or(0, |&page| page as usize);
+        let first = &mut self.pages[page][at % PAGE_LEN];
         if first.has_others() {
             return self.pop_duplicate(hash, block);
         }
         let found = !block.is_null() && first.block() == block;
         if found {
-            *self.first_mut(hash) = FirstBlock::NONE;
+            *first = FirstBlock::NONE;
             self.num_hashes -= 1;
+            self.num_hashes_in[page] -= 1;
+            if self.num_hashes_in[page] == 0 {
+                self.give_page_back(at / PAGE_LEN);
+            }
         }
         found
     }
@@ -150,16 +179,29 @@ impl BlockHashToBlockMap {
 
     pub fn clear(&mut self) {
         self.pages.truncate(1);
+        self.num_hashes_in.truncate(1);
+        self.empty_pages.clear();
         self.page_of.fill(0);
         self.num_hashes = 0;
         self.duplicates.clear();
     }
 
-    /// Whether all lists of duplicates are in use and have a first block, and hashes are counted right.
+    /// Whether all lists of duplicates are in use and have a first block, hashes are counted right, and
+    /// pages without one are out of use.
     pub fn is_consistent(&self) -> bool {
         let firsts = || self.pages.iter().flatten();
         let has_others = |first: &&FirstBlock| first.has_others();
-        self.duplicates.iter().all(|(&hash, others)| !others.is_empty() && self.get_one_block(hash).is_some())
+        let num_in = |page: &Page| page.iter().filter(|first| !first.block().is_null()).count();
+        let num_empty = self.num_hashes_in.iter().skip(1).filter(|&&num_hashes| num_hashes == 0).count();
+        let num_in_use = self.page_of.iter().filter(|&&page| page != 0).count();
+        let pages = self.pages.iter().zip(&self.num_hashes_in);
+        pages.into_iter().all(|(page, &num_hashes)| num_in(page) == usize::from(num_hashes))
+            && num_empty == self.empty_pages.len()
+            && num_in_use + num_empty + 1 == self.pages.len()
+            && self
+                .duplicates
+                .iter()
+                .all(|(&hash, others)| !others.is_empty() && self.get_one_block(hash).is_some())
             && firsts().filter(has_others).count() == self.duplicates.len()
             && firsts().filter(|first| !first.block().is_null()).count() == self.num_hashes
     }

@@ -94,11 +94,9 @@ pub(super) struct BlockPoolConfig {
 
 impl BlockPool {
     pub(super) fn new(config: BlockPoolConfig) -> Self {
-        let mut free_block_queue = FreeKvCacheBlockQueue::new(config.num_gpu_blocks);
-        free_block_queue.remove(NULL_BLOCK);
         Self {
             blocks: vec![KvCacheBlock::default(); config.num_gpu_blocks as usize],
-            free_block_queue,
+            free_block_queue: FreeKvCacheBlockQueue::new(config.num_gpu_blocks),
             cached_block_hash_to_block: vec![BlockHashToBlockMap::default(); config.num_groups],
             cached_block_hashes_by_block: FxHashMap::default(),
             enable_caching: config.enable_caching,
@@ -122,6 +120,10 @@ impl BlockPool {
     /// Starts to record every change for [`Self::drain_journal`].
     pub fn follow(&mut self) {
         self.journal.get_or_insert_default();
+    }
+
+    pub fn is_followed(&self) -> bool {
+        self.journal.is_some()
     }
 
     pub fn drain_journal(&mut self) -> impl Iterator<Item = JournalEntry> + '_ {
@@ -192,7 +194,7 @@ impl BlockPool {
 
     /// The free blocks, the last to be evicted first.
     pub fn free_blocks_in_reverse(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.free_block_queue.iter_rev()
+        self.free_block_queue.iter().rev()
     }
 
     /// The number of hashes, over all groups.
@@ -465,14 +467,15 @@ impl BlockPool {
         self.free_block_queue.popleft_n(num_blocks, |block| out.push(block));
         for &block in &out[first..] {
             self.note(JournalEntry::PopLeft(block));
-            if self.enable_caching {
-                self.maybe_evict_cached_block(block);
-            }
+            let cached = self.enable_caching && self.remove_cached_block_hashes(block);
             let state = &mut self.blocks[block.index()];
             debug_assert_eq!(state.ref_cnt, 0);
             debug_assert!(!state.has_hash(), "block {block:?} is handed out with a hash");
             state.ref_cnt = 1;
             if let Some(residency) = &mut self.residency {
+                if self.enable_caching {
+                    residency.on_block_evicted(block, self.now_ns, cached);
+                }
                 residency.on_block_allocated(block, self.now_ns);
             }
         }

@@ -88,6 +88,13 @@ impl Scheduler {
         }
     }
 
+    /// Blocks that are kept for somebody who reads them are given back, if the request has ended here.
+    pub fn stop_sending(&mut self, id: u64) {
+        if let Some(slot) = self.requests.find(id).filter(|&slot| self.requests[slot].status.is_finished()) {
+            self.free_blocks(slot);
+        }
+    }
+
     pub(super) fn update_from_kv_xfer_finished(&mut self, output: &KvConnectorOutput) {
         for &id in &output.finished_recving {
             let Some(slot) = self.requests.find(id) else { continue };

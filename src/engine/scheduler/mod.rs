@@ -278,6 +278,10 @@ impl Scheduler {
         self.running.len() + self.num_waiting()
     }
 
+    pub fn has_unfinished_requests(&self) -> bool {
+        self.get_num_unfinished_requests() > 0
+    }
+
     /// Whether a step would do anything: requests run or wait, finished ids have not been handed
     /// out, or a connector still holds blocks of a finished request.
     pub fn has_requests(&self) -> bool {

@@ -1,11 +1,12 @@
 //! Several replicas: what each did, and how evenly.
 
-use maud::html;
+use maud::{Markup, html};
 
 use super::RunView;
 use super::cache::shortened;
 use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table, grouped};
 use crate::page::{Section, count, figures, percent, sortable};
+use crate::report::FleetSummary;
 use crate::report::replica_tally::ReplicaSummary;
 
 /// Further ones are in the table.
@@ -25,9 +26,18 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
     ];
     let body = html! {
         p {
-            (fleet.num_replicas) " replicas behind the router " code { (fleet.router) } ". The busiest finished "
+            (who(fleet)) ". The busiest finished "
             (format!("{:.2}", imbalance.requests.max_over_mean)) " times as many requests as the mean and computed "
             (format!("{:.2}", imbalance.prefill_computed_tokens.max_over_mean)) " times the prefill tokens."
+        }
+        @if let Some(lockstep) = &fleet.lockstep {
+            p {
+                "Ranks share the experts, so they run their steps together: " (count(lockstep.stats.passes))
+                " passes in " (count(lockstep.stats.waves)) " waves. " (percent(lockstep.dummy_share))
+                " of the batches were dummies of ranks without a step, " (percent(lockstep.padding_share))
+                " of the tokens padding, and steps waited for slower ranks "
+                (percent(lockstep.waiting_share)) " of their GPU time."
+            }
         }
         (figures(&plots))
         (sortable(&table(&fleet.replicas)))
@@ -35,11 +45,31 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
     Some(Section::new("replicas", "Replicas", body))
 }
 
-fn name(replica: &ReplicaSummary) -> String {
-    match &replica.pool {
-        Some(pool) => format!("{} ({pool})", replica.replica),
-        None => replica.replica.to_string(),
+fn who(fleet: &FleetSummary) -> Markup {
+    let num_ranks = fleet.replicas.len();
+    let has_ranks = fleet.replicas.iter().any(|replica| replica.data_parallel_rank.is_some());
+    html! {
+        @match (fleet.num_replicas, has_ranks) {
+            (1, true) => { "One replica of " (num_ranks) " data-parallel ranks behind vLLM's load balancer" }
+            (several, true) => {
+                (several) " replicas with " (num_ranks) " data-parallel ranks in all, behind the router "
+                code { (fleet.router) }
+            }
+            (several, false) => { (several) " replicas behind the router " code { (fleet.router) } }
+        }
     }
+}
+
+/// Such as `2 (decode)`, or `2.3 (decode)` of the fourth rank.
+fn name(replica: &ReplicaSummary) -> String {
+    let mut name = replica.replica.to_string();
+    if let Some(rank) = replica.data_parallel_rank {
+        name += &format!(".{rank}");
+    }
+    if let Some(pool) = &replica.pool {
+        name += &format!(" ({pool})");
+    }
+    name
 }
 
 fn bars(
@@ -91,7 +121,7 @@ fn table(replicas: &[ReplicaSummary]) -> Table {
     for replica in replicas {
         table.push([
             name(replica),
-            format!("{} × {}", replica.tensor_parallel_size, replica.gpu),
+            format!("{} × {}", replica.num_gpus, replica.gpu),
             count(replica.finished_requests),
             count(replica.prefill_computed_tokens),
             count(replica.decode_computed_tokens),

@@ -6,16 +6,21 @@
 mod cache;
 mod fleet;
 mod latency;
+mod lifecycle;
 mod memory;
 mod overview;
 mod residency;
+mod roles;
 mod steps;
+mod tiers;
 mod time_axis;
 mod timeline;
 
 use maud::html;
 
+use super::lifecycle::LifecycleTally;
 use super::manifest::TraceInfo;
+use super::pulls::PullTally;
 use super::run_report::RunInfo;
 use super::spreads::Spreads;
 use super::step_timeline::StepTimeline;
@@ -32,6 +37,10 @@ pub(super) struct RunView<'a> {
     pub series: &'a Timeseries,
     pub spreads: &'a Spreads,
     pub timeline: &'a StepTimeline,
+    /// If replicas come and go.
+    pub lifecycle: Option<&'a LifecycleTally>,
+    /// Reads between replicas.
+    pub pulls: &'a PullTally,
     /// What was asked for beside the usual files, and what it holds.
     pub more_files: Vec<(&'static str, &'static str)>,
 }
@@ -52,8 +61,11 @@ fn sections(view: &RunView<'_>) -> Vec<Section> {
     [
         Some(overview::section(view)),
         fleet::section(view),
+        lifecycle::section(view),
+        roles::section(view),
         Some(cache::section(view)),
         Some(memory::section(view)),
+        tiers::section(view),
         residency::section(view),
         latency::section(view),
         steps::section(view),

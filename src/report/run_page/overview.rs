@@ -11,8 +11,8 @@ use crate::report::percentiles::LatencyMs;
 /// The GPUs of the server, or of all of them.
 fn servers(view: &RunView<'_>) -> String {
     match &view.summary.fleet {
-        Some(fleet) => format!("{} behind {}", fleet.kinds().join(" + "), fleet.router),
-        None => format!("{} × {}", view.summary.tensor_parallel_size, view.summary.gpu),
+        Some(fleet) => format!("{} {}", fleet.kinds().join(" + "), fleet.behind()),
+        None => format!("{} × {}", view.summary.num_gpus, view.summary.gpu),
     }
 }
 

@@ -38,6 +38,12 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
             (percent(steps.gpu_busy)) " of the run. With asynchronous scheduling the host plans a step while \
             the GPU runs the one before."
         }
+        @if steps.extrapolated > 0.0 {
+            p {
+                (percent(steps.extrapolated)) " of the GPU's time is extrapolated: steps with more tokens or longer "
+                "contexts than were measured for the cost profile."
+            }
+        }
         (table(&totals(view)))
         (figures(&plots))
     };

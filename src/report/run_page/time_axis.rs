@@ -7,8 +7,9 @@ use crate::report::timeseries::Bin;
 /// The unit of time that suits the run.
 pub(super) struct TimeAxis {
     pub axis: Axis,
-    name: String,
+    pub name: String,
     bin_width: f64,
+    unit_s: f64,
 }
 
 impl TimeAxis {
@@ -22,7 +23,12 @@ impl TimeAxis {
         };
         let name = format!("simulated time, {unit}");
         let axis = Axis::exact(&name, 0.0, end_s / unit_s);
-        Self { axis, name, bin_width: width_s / unit_s }
+        Self { axis, name, bin_width: width_s / unit_s, unit_s }
+    }
+
+    /// A second, in units of the axis.
+    pub fn axis_per_s(&self) -> f64 {
+        1.0 / self.unit_s
     }
 
     /// At the end of each bin, where there is a value; the first also at the begin of its bin, so that
@@ -44,18 +50,27 @@ impl TimeAxis {
 
     /// From 0 to the value of each bin, over its width: one shape for all of them.
     pub fn steps(&self, view: &RunView<'_>, color: Color, value: impl Fn(&Bin) -> f64) -> Mark {
-        let bins = view.series.bins().iter().enumerate();
-        let step = |(index, bin): (usize, &Bin)| {
+        self.steps_of(color, view.series.bins().iter().map(value))
+    }
+
+    /// The same of a value for each bin.
+    pub fn steps_of(&self, color: Color, values: impl Iterator<Item = f64>) -> Mark {
+        let step = |(index, value): (usize, f64)| {
             let begin = index as f64 * self.bin_width;
-            [(begin, 0.0, value(bin)), (begin + self.bin_width, 0.0, value(bin))]
+            [(begin, 0.0, value), (begin + self.bin_width, 0.0, value)]
         };
-        Mark::new(color, Shape::Band(bins.flat_map(step).collect()))
+        Mark::new(color, Shape::Band(values.enumerate().flat_map(step).collect()))
     }
 
     /// A row for each bin; cells are written by `row`.
     pub fn table(&self, view: &RunView<'_>, head: &[&str], row: impl Fn(&Bin) -> Vec<String>) -> Table {
+        self.table_of(head, view.series.bins(), row)
+    }
+
+    /// The same of other bins of these widths.
+    pub fn table_of<T>(&self, head: &[&str], bins: &[T], row: impl Fn(&T) -> Vec<String>) -> Table {
         let mut table = Table::new(0, &[&[self.name.as_str()], head].concat());
-        for (index, bin) in view.series.bins().iter().enumerate() {
+        for (index, bin) in bins.iter().enumerate() {
             let at = crate::chart::number((index + 1) as f64 * self.bin_width);
             table.push(std::iter::once(at).chain(row(bin)));
         }

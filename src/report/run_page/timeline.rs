@@ -67,9 +67,9 @@ fn json(replicas: &[ReplicaSteps]) -> String {
 }
 
 fn slowest(view: &RunView<'_>) -> Table {
-    let is_fleet = view.info.fleet.is_some();
+    let fleet = view.info.fleet.as_ref();
     let mut head: Vec<&str> = vec!["step"];
-    head.extend(is_fleet.then_some("replica"));
+    head.extend(fleet.map(|_| "replica"));
     head.extend([
         "begins, s",
         "GPU, ms",
@@ -82,7 +82,7 @@ fn slowest(view: &RunView<'_>) -> Table {
     let rows = view.timeline.slowest().into_iter().take(NUM_SLOWEST).map(|step| {
         let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
         let mut row = vec![count(step.index)];
-        row.extend(is_fleet.then(|| step.replica.to_string()));
+        row.extend(fleet.map(|fleet| fleet.replicas[step.replica as usize].to_string()));
         row.extend([
             format!("{:.4}", step.scheduled_at.as_secs_f64()),
             ms(step.gpu_ns),

@@ -49,7 +49,8 @@ pub(super) struct TraceNames<'a> {
     pub scenario: &'a str,
     pub seed: u64,
     pub tiers: &'a [TierKind],
-    /// Of each replica.
+    /// Of each replica, or data-parallel rank: what it is called, and its blocks.
+    pub replicas: Vec<String>,
     pub usable_blocks: Vec<u32>,
 }
 
@@ -99,8 +100,8 @@ impl TraceEvents {
             env!("CARGO_PKG_VERSION")
         );
         queue.begin(&head);
-        for replica in 0..names.usable_blocks.len() as u32 {
-            name_process(&mut queue, replica, names.tiers);
+        for (replica, name) in (0..).zip(&names.replicas) {
+            name_process(&mut queue, replica, name, names.tiers);
         }
         Ok(Self {
             queue,
@@ -334,14 +335,14 @@ impl TraceEvents {
 }
 
 /// Names of a replica's process and of its tracks, in the order in which they are shown.
-fn name_process(queue: &mut EventQueue<TraceFile>, replica: u32, tiers: &[TierKind]) {
+fn name_process(queue: &mut EventQueue<TraceFile>, replica: u32, title: &str, tiers: &[TierKind]) {
     let mut name = |what: &str, tid: Option<u32>, key: &str, value: &dyn Fn(&mut String)| {
         let mut args = format!("{{\"{key}\":");
         value(&mut args);
         args.push('}');
         queue.metadata(what, Track { replica, tid: tid.unwrap_or(0) }, &args);
     };
-    name("process_name", None, "name", &|out| string(out, &format!("replica {replica}")));
+    name("process_name", None, "name", &|out| string(out, &format!("replica {title}")));
     name("process_sort_index", None, "sort_index", &|out| number(out, replica));
     let mut track = |tid: u32, title: &str| {
         name("thread_name", Some(tid), "name", &|out| string(out, title));

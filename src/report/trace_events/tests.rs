@@ -226,7 +226,7 @@ fn a_window_holds_what_overlaps_it() {
 #[test]
 fn each_replica_is_a_process() {
     let dir = tempfile::tempdir().unwrap();
-    let replica = |_| ReplicaInfo { num_gpu_blocks: 101, ..ReplicaInfo::default() };
+    let replica = |replica| ReplicaInfo { replica, num_gpu_blocks: 101, ..ReplicaInfo::default() };
     let fleet = FleetInfo {
         router: "round_robin".to_owned(),
         replicas: (0..2).map(replica).collect(),
@@ -251,7 +251,7 @@ fn each_replica_is_a_process() {
 #[test]
 fn what_a_failure_cuts_short_ends_with_it() {
     let dir = tempfile::tempdir().unwrap();
-    let replica = |_| ReplicaInfo { num_gpu_blocks: 101, ..ReplicaInfo::default() };
+    let replica = |replica| ReplicaInfo { replica, num_gpu_blocks: 101, ..ReplicaInfo::default() };
     let fleet = FleetInfo {
         router: "round_robin".to_owned(),
         replicas: (0..2).map(replica).collect(),

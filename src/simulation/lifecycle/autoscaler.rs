@@ -27,9 +27,9 @@ pub struct AutoscalerConfig {
     /// From the decision to the first request that a new replica can take.
     #[serde(default)]
     pub start_up_s: f64,
-    #[serde(default = "ScalingRules::up")]
+    #[serde(default)]
     pub scale_up: ScalingRules,
-    #[serde(default = "ScalingRules::down")]
+    #[serde(default)]
     pub scale_down: ScalingRules,
 }
 
@@ -54,36 +54,96 @@ pub enum ScalingMetric {
 }
 
 /// How fast it goes up or down; defaults are those of Kubernetes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct ScalingRules {
-    /// The most cautious of the answers of so long a time counts.
-    #[serde(default)]
-    pub stabilization_window_s: f64,
-    /// The most change in a period: the larger of a number of replicas and a share of them.
-    #[serde(default = "four")]
-    pub pods: u32,
-    #[serde(default = "hundred")]
-    pub percent: u32,
-    #[serde(default = "fifteen")]
-    pub period_s: f64,
+    /// The most cautious of the answers of so long a time counts. 0 up and 300 down if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stabilization_window_s: Option<f64>,
+    /// The most change in a period: a number of replicas, and a share of them in percent. Both left out, 100
+    /// percent, and up also 4 replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u32>,
+    /// 15 if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period_s: Option<f64>,
+    /// Which of the two limits counts.
+    #[serde(skip_serializing_if = "is_max")]
+    pub select_policy: SelectPolicy,
+    /// Instead of the autoscaler's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<f64>,
 }
 
-const fn four() -> u32 {
-    4
+/// Which limit of several counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SelectPolicy {
+    /// That which lets most change.
+    #[default]
+    Max,
+    Min,
+    /// No change at all.
+    Disabled,
 }
 
-const fn hundred() -> u32 {
-    100
+fn is_max(policy: &SelectPolicy) -> bool {
+    *policy == SelectPolicy::Max
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Up,
+    Down,
 }
 
 impl ScalingRules {
-    const fn up() -> Self {
-        Self { stabilization_window_s: 0.0, pods: 4, percent: 100, period_s: 15.0 }
+    fn window(&self, way: Way) -> SimTime {
+        let default_s = match way {
+            Way::Up => 0.0,
+            Way::Down => 300.0,
+        };
+        SimTime::from_secs_f64(self.stabilization_window_s.unwrap_or(default_s))
     }
 
-    const fn down() -> Self {
-        Self { stabilization_window_s: 300.0, ..Self::up() }
+    fn period(&self) -> SimTime {
+        SimTime::from_secs_f64(self.period_s.unwrap_or(15.0))
+    }
+
+    /// Replicas and percent; who gives one limit has no other, as a list of policies replaces the default.
+    fn policies(&self, way: Way) -> (Option<u32>, Option<u32>) {
+        match (self.pods, self.percent, way) {
+            (None, None, Way::Up) => (Some(4), Some(100)),
+            (None, None, Way::Down) => (None, Some(100)),
+            (pods, percent, _) => (pods, percent),
+        }
+    }
+
+    /// How many replicas there may be after a change, of so many at the begin of the period, and of so many
+    /// now. `calculateScaleUpLimitWithScalingRules` and `calculateScaleDownLimitWithBehaviors`.
+    fn limit(&self, way: Way, start: usize, current: usize) -> usize {
+        let (pods, percent) = self.policies(way);
+        let pods = pods.map(|pods| pods as usize);
+        let share = percent.map(|percent| f64::from(percent) / 100.0);
+        let limits = match way {
+            Way::Up => [
+                pods.map(|pods| start + pods),
+                share.map(|share| (start as f64 * (1.0 + share)).ceil() as usize),
+            ],
+            Way::Down => [
+                pods.map(|pods| start.saturating_sub(pods)),
+                share.map(|share| (start as f64 * (1.0 - share.min(1.0))) as usize),
+            ],
+        };
+        let limits = limits.into_iter().flatten();
+        let limit = match (self.select_policy, way) {
+            (SelectPolicy::Disabled, _) => None,
+            (SelectPolicy::Max, Way::Up) | (SelectPolicy::Min, Way::Down) => limits.max(),
+            (SelectPolicy::Min, Way::Up) | (SelectPolicy::Max, Way::Down) => limits.min(),
+        };
+        limit.unwrap_or(current)
     }
 }
 
@@ -106,8 +166,14 @@ impl AutoscalerConfig {
         within("tolerance", self.tolerance, 0.0, 1.0)?;
         within("start_up_s", self.start_up_s, 0.0, MAX_S)?;
         for (name, rules) in [("scale_up", &self.scale_up), ("scale_down", &self.scale_down)] {
-            within(&format!("{name}.stabilization_window_s"), rules.stabilization_window_s, 0.0, MAX_S)?;
-            within(&format!("{name}.period_s"), rules.period_s, 1e-3, MAX_S)?;
+            let fields = [
+                ("stabilization_window_s", rules.stabilization_window_s, 0.0, MAX_S),
+                ("period_s", rules.period_s, 1e-3, MAX_S),
+                ("tolerance", rules.tolerance, 0.0, 1.0),
+            ];
+            for (field, value, least, most) in fields {
+                within(&format!("{name}.{field}"), value.unwrap_or(most), least, most)?;
+            }
         }
         Ok(())
     }
@@ -141,7 +207,8 @@ impl Autoscaler {
         Self {
             config,
             desired: num_replicas,
-            recommendations: Vec::new(),
+            // `recordInitialRecommendation`.
+            recommendations: vec![(SimTime::ZERO, num_replicas)],
             ups: Vec::new(),
             downs: Vec::new(),
         }
@@ -170,9 +237,11 @@ impl Autoscaler {
         let bounded = recommended.clamp(self.config.min_replicas as usize, self.config.max_replicas as usize);
         let stable = self.stabilize(now, bounded);
         self.desired = if stable > current {
-            stable.min(self.limit_up(now)).max(current)
+            let rules = &self.config.scale_up;
+            stable.min(rules.limit(Way::Up, self.at_period_start(now, rules), current)).max(current)
         } else {
-            stable.max(self.limit_down(now)).min(current)
+            let rules = &self.config.scale_down;
+            stable.max(rules.limit(Way::Down, self.at_period_start(now, rules), current)).min(current)
         };
         if self.desired > current {
             self.ups.push((now, self.desired - current));
@@ -181,33 +250,39 @@ impl Autoscaler {
         }
     }
 
-    /// `calcPlainMetricReplicas`. Replicas that start up count as idle when there are too few, and not
-    /// at all when there are too many. `None` without anybody who could be asked.
+    /// `calcPlainMetricReplicas`. A replica that starts up is a running pod whose server does not answer yet:
+    /// its metric is missing. It counts as idle when there are too few, and as having just what is asked for
+    /// when there are too many. `None` without anybody who could be asked.
     fn recommend(&self, reading: Reading) -> Option<usize> {
         let Reading { num_ready, num_starting, sum } = reading;
         if num_ready == 0 {
             return None;
         }
-        let is_near = |ratio: f64| (ratio - 1.0).abs() <= self.config.tolerance;
+        let tolerance = |rules: &ScalingRules| rules.tolerance.unwrap_or(self.config.tolerance);
+        let (up, down) = (tolerance(&self.config.scale_up), tolerance(&self.config.scale_down));
+        let is_near = |ratio: f64| (1.0 - down..=1.0 + up).contains(&ratio);
         let ratio = sum / (num_ready as f64 * self.config.target);
-        if num_starting == 0 || ratio <= 1.0 {
-            return Some(if is_near(ratio) {
-                self.desired
-            } else {
-                (ratio * num_ready as f64).ceil() as usize
-            });
+        if num_starting == 0 {
+            let replicas = (ratio * num_ready as f64).ceil() as usize;
+            return Some(if is_near(ratio) { self.desired } else { replicas });
         }
+        let of_starting = if ratio < 1.0 { num_starting as f64 * self.config.target } else { 0.0 };
         let num_counted = (num_ready + num_starting) as f64;
-        let ratio = sum / (num_counted * self.config.target);
-        let replicas = (ratio * num_counted).ceil() as usize;
-        Some(if is_near(ratio) || ratio < 1.0 || replicas < self.desired { self.desired } else { replicas })
+        let new_ratio = (sum + of_starting) / (num_counted * self.config.target);
+        let replicas = (new_ratio * num_counted).ceil() as usize;
+        // Neither what was assumed nor rounding turns the way.
+        let turns = (ratio < 1.0 && new_ratio > 1.0)
+            || (ratio > 1.0 && new_ratio < 1.0)
+            || (new_ratio < 1.0 && replicas > self.desired)
+            || (new_ratio > 1.0 && replicas < self.desired);
+        Some(if is_near(new_ratio) || turns { self.desired } else { replicas })
     }
 
     /// `stabilizeRecommendationWithBehaviors`: up to the least, down to the most of what was
     /// recommended within the window.
     fn stabilize(&mut self, now: SimTime, recommended: usize) -> usize {
-        let window = |rules: &ScalingRules| SimTime::from_secs_f64(rules.stabilization_window_s);
-        let (up_window, down_window) = (window(&self.config.scale_up), window(&self.config.scale_down));
+        let up_window = self.config.scale_up.window(Way::Up);
+        let down_window = self.config.scale_down.window(Way::Down);
         let is_within = |at: SimTime, window: SimTime| at + window > now;
         self.recommendations.retain(|&(at, _)| is_within(at, up_window.max(down_window)));
         let of = |window: SimTime| {
@@ -221,28 +296,12 @@ impl Autoscaler {
     }
 
     /// Replicas at the beginning of the period that ends now.
-    fn at_period_start(&self, now: SimTime, period_s: f64) -> usize {
-        let period = SimTime::from_secs_f64(period_s);
+    fn at_period_start(&self, now: SimTime, rules: &ScalingRules) -> usize {
+        let period = rules.period();
         let sum = |events: &[(SimTime, usize)]| -> usize {
             events.iter().filter(|&&(at, _)| at + period > now).map(|&(_, change)| change).sum()
         };
         (self.desired + sum(&self.downs)).saturating_sub(sum(&self.ups))
-    }
-
-    /// `calculateScaleUpLimitWithScalingRules`.
-    fn limit_up(&self, now: SimTime) -> usize {
-        let rules = self.config.scale_up;
-        let start = self.at_period_start(now, rules.period_s);
-        let by_percent = (start as f64 * (1.0 + f64::from(rules.percent) / 100.0)).ceil() as usize;
-        by_percent.max(start + rules.pods as usize)
-    }
-
-    /// `calculateScaleDownLimitWithBehaviors`.
-    fn limit_down(&self, now: SimTime) -> usize {
-        let rules = self.config.scale_down;
-        let start = self.at_period_start(now, rules.period_s);
-        let by_percent = (start as f64 * (1.0 - f64::from(rules.percent.min(100)) / 100.0)) as usize;
-        by_percent.min(start.saturating_sub(rules.pods as usize))
     }
 }
 
@@ -259,8 +318,8 @@ mod tests {
             interval_s: 15.0,
             tolerance: 0.1,
             start_up_s: 0.0,
-            scale_up: ScalingRules::up(),
-            scale_down: ScalingRules::down(),
+            scale_up: ScalingRules::default(),
+            scale_down: ScalingRules::default(),
         }
     }
 
@@ -288,10 +347,10 @@ mod tests {
     fn down_goes_to_the_most_that_was_asked_for_within_the_window() {
         // A window of 45 s holds the looks at 15 and 30 s at that at 45 s, that at 0 no more.
         let mut config = config();
-        config.scale_down.stabilization_window_s = 45.0;
+        config.scale_down.stabilization_window_s = Some(45.0);
         assert_eq!(desired(config.clone(), 8, &[80.0, 50.0, 30.0, 10.0, 10.0]), [8, 8, 8, 5, 3]);
         // Without one it goes at once, to the least there may be.
-        config.scale_down.stabilization_window_s = 0.0;
+        config.scale_down.stabilization_window_s = Some(0.0);
         config.min_replicas = 2;
         assert_eq!(desired(config, 8, &[50.0, 0.0]), [5, 2]);
     }
@@ -299,7 +358,7 @@ mod tests {
     #[test]
     fn up_goes_to_the_least_that_was_asked_for_within_the_window() {
         let mut config = config();
-        config.scale_up.stabilization_window_s = 31.0;
+        config.scale_up.stabilization_window_s = Some(31.0);
         // The look at 15 s asked for what there was, until it is out of the window.
         assert_eq!(desired(config, 2, &[20.0, 60.0, 60.0, 50.0]), [2, 2, 2, 5]);
     }
@@ -307,8 +366,13 @@ mod tests {
     #[test]
     fn the_limits_of_a_period_count_what_has_changed_in_it() {
         let mut config = config();
-        config.scale_up = ScalingRules { pods: 2, percent: 0, period_s: 60.0, ..ScalingRules::up() };
-        config.scale_down = ScalingRules { pods: 1, percent: 0, period_s: 30.0, ..ScalingRules::up() };
+        let rules = |pods, period_s| ScalingRules {
+            pods: Some(pods),
+            period_s: Some(period_s),
+            stabilization_window_s: Some(0.0),
+            ..ScalingRules::default()
+        };
+        (config.scale_up, config.scale_down) = (rules(2, 60.0), rules(1, 30.0));
         // Two at once, then none until those are a minute old. Down to one less than there were half
         // a minute ago: 4, then 6, then 3.
         assert_eq!(
@@ -318,16 +382,64 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_start_up_count_as_idle_when_there_are_too_few() {
-        let mut autoscaler = Autoscaler::new(config(), 4);
+    fn at_first_what_there_is_counts_as_asked_for() {
+        // The default window of 300 s holds the number at the start until it is over.
+        let looks = desired(config(), 6, &[10.0; 21]);
+        assert_eq!((looks[18], looks[19], looks[20]), (6, 1, 1));
+    }
+
+    #[test]
+    fn a_limit_that_is_given_is_the_only_one() {
+        let one = |pods, percent, select_policy| {
+            let mut config = config();
+            config.max_replicas = 100;
+            let rules = ScalingRules {
+                pods,
+                percent,
+                select_policy,
+                stabilization_window_s: Some(0.0),
+                ..ScalingRules::default()
+            };
+            (config.scale_up, config.scale_down) = (rules, rules);
+            let up = desired(config.clone(), 10, &[1000.0])[0];
+            (up, desired(config, 10, &[10.0])[0])
+        };
+        let max = SelectPolicy::Max;
+        assert_eq!(one(None, None, max), (20, 1));
+        // A tenth: 11 of 10, and 9; 25 percent of 10 are rounded away from it: 13, and 7.
+        assert_eq!(one(None, Some(10), max), (11, 9));
+        assert_eq!(one(None, Some(25), max), (13, 7));
+        assert_eq!(one(Some(3), None, max), (13, 7));
+        assert_eq!(one(Some(3), Some(50), max), (15, 5));
+        assert_eq!(one(Some(3), Some(50), SelectPolicy::Min), (13, 7));
+        assert_eq!(one(Some(3), Some(50), SelectPolicy::Disabled), (10, 10));
+    }
+
+    #[test]
+    fn each_way_can_have_its_tolerance() {
+        let mut config = config();
+        config.scale_down.stabilization_window_s = Some(0.0);
+        (config.scale_up.tolerance, config.scale_down.tolerance) = (Some(0.0), Some(0.3));
+        assert_eq!(desired(config, 10, &[101.0, 78.0, 76.0]), [11, 11, 8]);
+    }
+
+    #[test]
+    fn the_metric_of_replicas_that_start_up_is_missing() {
         let at = SimTime::from_secs_f64(15.0);
-        // 40 over two ready are 20 each, over all four what is asked for.
-        autoscaler.decide(at, Reading { num_ready: 2, num_starting: 2, sum: 40.0 });
-        assert_eq!(autoscaler.desired(), 4);
-        autoscaler.decide(at, Reading { num_ready: 2, num_starting: 2, sum: 60.0 });
-        assert_eq!(autoscaler.desired(), 6);
+        let mut config = config();
+        config.scale_down.stabilization_window_s = Some(0.0);
+        let decided = |num_ready, num_starting, sum| {
+            let mut autoscaler = Autoscaler::new(config.clone(), num_ready + num_starting);
+            autoscaler.decide(at, Reading { num_ready, num_starting, sum });
+            autoscaler.desired()
+        };
+        // 40 over two ready are 20 each, over all four what is asked for; 60 take six.
+        assert_eq!((decided(2, 2, 40.0), decided(2, 2, 60.0)), (4, 6));
+        // Four each: but two may yet have ten each, and 28 take three.
+        assert_eq!(decided(2, 2, 8.0), 3);
+        // One of ten has 8, the rest may have 10 each: 98 are near enough.
+        assert_eq!(decided(1, 9, 8.0), 10);
         // Nobody can be asked.
-        autoscaler.decide(at, Reading { num_ready: 0, num_starting: 6, sum: 0.0 });
-        assert_eq!(autoscaler.desired(), 6);
+        assert_eq!(decided(0, 6, 0.0), 6);
     }
 }

@@ -10,8 +10,9 @@ mod control;
 mod tests;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-pub use autoscaler::{Autoscaler, AutoscalerConfig, ScalingMetric, ScalingRules};
+pub use autoscaler::{Autoscaler, AutoscalerConfig, ScalingMetric, ScalingRules, SelectPolicy};
 pub use config::OnFailure;
 use rustc_hash::FxHashMap;
 
@@ -46,10 +47,17 @@ impl ReplicaState {
 /// How replicas come and go.
 #[derive(Debug, Default)]
 pub struct LifecycleConfig {
-    /// Replicas from this number on are off at first; `None` is none of them.
-    pub first_off: Option<usize>,
+    /// Whether each replica is there from the start; all, if there is nothing.
+    pub is_there: Vec<bool>,
     pub on_failure: OnFailure,
-    pub autoscaler: Option<Autoscaler>,
+    pub autoscalers: Vec<PoolScaler>,
+}
+
+/// An autoscaler and the replicas that it starts and drains.
+#[derive(Debug)]
+pub struct PoolScaler {
+    pub autoscaler: Autoscaler,
+    pub replicas: Range<usize>,
 }
 
 /// Where the replicas and the requests outside of them stand.
@@ -58,11 +66,13 @@ pub(super) struct Lifecycle {
     /// When each replica was last started.
     started_at: Vec<SimTime>,
     on_failure: OnFailure,
+    /// Replicas can fail.
+    pub can_lose_requests: bool,
     /// Requests that would have to be sent again, if replicas can fail.
     in_flight: Option<FxHashMap<u64, Arrival>>,
     /// Nobody is ready for them.
     pub at_router: VecDeque<Arrival>,
-    autoscaler: Option<Autoscaler>,
+    scalers: Vec<PoolScaler>,
 }
 
 impl Lifecycle {
@@ -72,9 +82,10 @@ impl Lifecycle {
             states: vec![ReplicaState::Ready; num_replicas],
             started_at: vec![SimTime::ZERO; num_replicas],
             on_failure: OnFailure::default(),
+            can_lose_requests: false,
             in_flight: None,
             at_router: VecDeque::new(),
-            autoscaler: None,
+            scalers: Vec::new(),
         }
     }
 
@@ -98,7 +109,8 @@ impl Lifecycle {
         self.at_router.remove(at)
     }
 
-    fn num_active(&self) -> usize {
-        self.states.iter().filter(|state| state.is_active()).count()
+    /// Replicas of a scaler that serve, or will.
+    fn num_active(&self, replicas: &Range<usize>) -> usize {
+        self.states[replicas.clone()].iter().filter(|state| state.is_active()).count()
     }
 }

@@ -111,7 +111,8 @@ fn requests_that_wait_for_nobody_are_an_error() {
 }
 
 fn autoscaler() -> AutoscalerConfig {
-    let at_once = ScalingRules { stabilization_window_s: 0.0, pods: 4, percent: 100, period_s: 1e-5 };
+    let at_once =
+        ScalingRules { stabilization_window_s: Some(0.0), period_s: Some(1e-5), ..ScalingRules::default() };
     AutoscalerConfig {
         min_replicas: 1,
         max_replicas: 2,
@@ -127,8 +128,8 @@ fn autoscaler() -> AutoscalerConfig {
 
 fn scaled(requests: &[(u64, u64, u32, u32)], actions: &[(u64, ActionKind)]) -> Seen {
     let lifecycle = LifecycleConfig {
-        first_off: Some(1),
-        autoscaler: Some(Autoscaler::new(autoscaler(), 1)),
+        is_there: vec![true, false],
+        autoscalers: vec![PoolScaler { autoscaler: Autoscaler::new(autoscaler(), 1), replicas: 0..2 }],
         ..LifecycleConfig::default()
     };
     let mut seen = Seen::of_fleet();

@@ -68,8 +68,8 @@ impl Router for CacheAware {
         self.index.reads_events()
     }
 
-    fn on_events(&mut self, now: SimTime, replica: usize, changes: &[CacheChange]) {
-        self.index.on_events(now, replica, changes);
+    fn on_events(&mut self, now: SimTime, engine: usize, changes: &[CacheChange]) {
+        self.index.on_events(now, engine, changes);
     }
 
     fn index_stats(&self) -> Option<PrefixIndexStats> {

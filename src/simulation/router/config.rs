@@ -7,6 +7,7 @@ use super::{
     Random, RoundRobin, Router, RouterHash, ScoreWeights, SessionAffinity, Weighted,
 };
 use crate::engine::hash::{PrefixCachingHashAlgo, RequestBlockHasher};
+use crate::simulation::data_parallel::Endpoints;
 use crate::units::SimTime;
 use crate::workload::{ConfigError, require};
 
@@ -19,6 +20,9 @@ const MIN_INTERVAL_MS: f64 = 1e-3;
 #[serde(deny_unknown_fields, default)]
 pub struct RouterConfig {
     pub policy: RouterPolicy,
+    /// What is chosen from, of replicas with several data-parallel ranks.
+    #[serde(skip_serializing_if = "is_default")]
+    pub endpoints: Endpoints,
     /// From the router to a replica.
     pub latency_ms: f64,
     /// The replicas' metrics are read so often; 0 is at any time.
@@ -60,6 +64,7 @@ impl Default for RouterConfig {
     fn default() -> Self {
         Self {
             policy: RouterPolicy::default(),
+            endpoints: Endpoints::default(),
             latency_ms: 0.0,
             metrics_interval_ms: 0.0,
             block_size: 16,
@@ -82,6 +87,10 @@ impl Default for RouterConfig {
             weights: ScoreWeights::default(),
         }
     }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,8 +124,10 @@ pub enum PrefixSource {
 pub struct EventSource {
     /// Of the replicas without a mismatch.
     pub hasher: RequestBlockHasher,
-    /// For each replica, why its hashes can never equal the router's ([`RouterHash::mismatch`]).
+    /// For each engine core, why its hashes can never equal the router's ([`RouterHash::mismatch`]).
     pub mismatches: Vec<Option<String>>,
+    /// For each engine core, the replica behind which it stands.
+    pub replica_of: Vec<usize>,
 }
 
 impl RouterPolicy {
@@ -242,7 +253,7 @@ impl RouterConfig {
 
     /// Of KV events where there are some, else of what is sent.
     fn index(&self, seed: u64, num_replicas: usize, events: Option<EventSource>) -> PrefixIndex {
-        let Some(EventSource { hasher, mismatches }) = events else {
+        let Some(EventSource { hasher, mismatches, replica_of }) = events else {
             let max_blocks = self.max_prefix_blocks.unwrap_or(256) as usize;
             return PrefixIndex::of_sent(
                 num_replicas,
@@ -256,7 +267,7 @@ impl RouterConfig {
         PrefixIndex::of_events(
             hasher,
             max_blocks,
-            EventSettings { delay, loss: self.event_loss, seed, mismatches },
+            EventSettings { delay, loss: self.event_loss, seed, mismatches, replica_of },
         )
     }
 }

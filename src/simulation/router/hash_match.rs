@@ -8,7 +8,7 @@
 //! identity for each block; where one differs, no block ever matches.
 
 use crate::engine::EngineConfig;
-use crate::engine::hash::{DEFAULT_NONE_HASH_SEED, PrefixCachingHashAlgo};
+use crate::engine::hash::{PrefixCachingHashAlgo, common_none_hash_seed};
 
 /// How a router hashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +43,8 @@ impl RouterHash {
                 self.algo
             ));
         }
-        let own = seed(self.algo, self.python_hash_seed.as_deref());
-        let engines = seed(engine_algo, python_hash_seed);
+        let own = common_none_hash_seed(self.algo, self.python_hash_seed.as_deref());
+        let engines = common_none_hash_seed(engine_algo, python_hash_seed);
         let (Some(own), Some(engines)) = (own, engines) else {
             return Some(format!(
                 "with {engine_algo} each process draws a seed of its own; set python_hash_seed to the same \
@@ -63,9 +63,4 @@ impl RouterHash {
                 .to_owned()
         })
     }
-}
-
-/// What `NONE_HASH` is made of; `None` when the process draws it (vLLM: `resolve_none_hash_seed`).
-fn seed(algo: PrefixCachingHashAlgo, python_hash_seed: Option<&str>) -> Option<&str> {
-    python_hash_seed.or(algo.is_cryptographic().then_some(DEFAULT_NONE_HASH_SEED))
 }

@@ -82,8 +82,9 @@ pub trait Router {
         false
     }
 
-    /// A replica publishes, after a step, what changed in its prefix cache.
-    fn on_events(&mut self, _now: SimTime, _replica: usize, _changes: &[CacheChange]) {}
+    /// An engine core publishes, after a step, what changed in its prefix cache. They are counted over all
+    /// replicas; one with data-parallel ranks has several.
+    fn on_events(&mut self, _now: SimTime, _engine: usize, _changes: &[CacheChange]) {}
 
     /// How well the router knew the prefix caches, if it looks at prefixes.
     fn index_stats(&self) -> Option<PrefixIndexStats> {

@@ -44,8 +44,10 @@ struct Events {
     /// The chance of each message to be lost.
     loss: f64,
     rng: ChaCha8Rng,
-    /// By replica, why its hashes can never equal the router's.
+    /// By engine core, why its hashes can never equal the router's.
     mismatches: Vec<Option<String>>,
+    /// By engine core, the replica behind which it stands, unless each is one.
+    replica_of: Option<Vec<usize>>,
     /// On their way to the router.
     pending: VecDeque<(SimTime, u32, CacheChange)>,
 }
@@ -79,8 +81,10 @@ pub struct EventSettings {
     /// 0 to 1.
     pub loss: f64,
     pub seed: u64,
-    /// For each replica, why its hashes can never equal the router's.
+    /// For each engine core, why its hashes can never equal the router's.
     pub mismatches: Vec<Option<String>>,
+    /// For each engine core, the replica behind which it stands.
+    pub replica_of: Vec<usize>,
 }
 
 impl PrefixIndex {
@@ -94,13 +98,15 @@ impl PrefixIndex {
         Self::new(num_replicas, hasher, max_blocks, Source::Sent(lrus))
     }
 
-    /// Reads the replicas' KV events. Replicas without a mismatch must hash with clones of `hasher`.
+    /// Reads the KV events of the replicas' engine cores. Those without a mismatch must hash with clones of `hasher`.
     pub fn of_events(hasher: RequestBlockHasher, max_blocks: usize, settings: EventSettings) -> Self {
-        let EventSettings { delay, loss, seed, mismatches } = settings;
-        let num_replicas = mismatches.len();
+        let EventSettings { delay, loss, seed, mismatches, replica_of } = settings;
+        let num_engines = mismatches.len();
         let rng = rng::stream(seed, "lost KV events", 0);
-        let events = Events { delay, loss, rng, mismatches, pending: VecDeque::new() };
-        Self::new(num_replicas, hasher, max_blocks, Source::Events(Box::new(events)))
+        let are_replicas = replica_of.iter().copied().eq(0..num_engines);
+        let replica_of = (!are_replicas).then_some(replica_of);
+        let events = Events { delay, loss, rng, mismatches, replica_of, pending: VecDeque::new() };
+        Self::new(num_engines, hasher, max_blocks, Source::Events(Box::new(events)))
     }
 
     fn new(num_replicas: usize, hasher: RequestBlockHasher, max_blocks: usize, source: Source) -> Self {
@@ -123,11 +129,11 @@ impl PrefixIndex {
     /// each replica is believed to hold.
     pub fn look_up(&mut self, now: SimTime, request: &RequestSpec) -> (u32, &[u32]) {
         if let Source::Events(events) = &mut self.source {
-            while let Some(&(at, replica, change)) = events.pending.front()
+            while let Some(&(at, engine, change)) = events.pending.front()
                 && at <= now
             {
                 events.pending.pop_front();
-                apply(&mut self.holders, replica as usize, change);
+                apply(&mut self.holders, engine as usize, change);
             }
         }
         self.hashes.clear();
@@ -135,6 +141,11 @@ impl PrefixIndex {
         self.hasher.extend(&request.prompt, extras, &mut HashCursor::default(), &mut self.hashes);
         self.hashes.truncate(self.max_blocks);
         self.holders.match_prefix(&self.hashes, &mut self.matches);
+        if let Source::Events(events) = &self.source
+            && let Some(replica_of) = &events.replica_of
+        {
+            longest_by_replica(replica_of, &mut self.matches);
+        }
         (self.hashes.len() as u32, &self.matches)
     }
 
@@ -163,20 +174,20 @@ impl PrefixIndex {
         }
     }
 
-    /// A replica publishes what changed in its cache, as one message.
-    pub fn on_events(&mut self, now: SimTime, replica: usize, changes: &[CacheChange]) {
+    /// An engine core publishes what changed in its cache, as one message.
+    pub fn on_events(&mut self, now: SimTime, engine: usize, changes: &[CacheChange]) {
         let Source::Events(events) = &mut self.source else { return };
         let count = changes.len() as u64;
         self.stats.events += count;
-        if events.mismatches[replica].is_some() {
+        if events.mismatches[engine].is_some() {
             self.stats.foreign_events += count;
         } else if events.loss > 0.0 && events.rng.random_bool(events.loss) {
             self.stats.lost_events += count;
         } else if events.delay == SimTime::ZERO {
-            changes.iter().for_each(|&change| apply(&mut self.holders, replica, change));
+            changes.iter().for_each(|&change| apply(&mut self.holders, engine, change));
         } else {
             let at = now + events.delay;
-            events.pending.extend(changes.iter().map(|&change| (at, replica as u32, change)));
+            events.pending.extend(changes.iter().map(|&change| (at, engine as u32, change)));
         }
     }
 
@@ -210,11 +221,27 @@ impl PrefixIndex {
     }
 }
 
-fn apply(holders: &mut Holders, replica: usize, change: CacheChange) {
+/// A replica holds as much of the prompt as that of its engine cores that holds most. Replicas' engine
+/// cores follow each other, so the place of each replica has been read before it is written.
+fn longest_by_replica(replica_of: &[usize], matches: &mut Vec<u32>) {
+    let mut num_replicas = 0;
+    for (engine, &replica) in replica_of.iter().enumerate() {
+        let length = matches[engine];
+        if replica < num_replicas {
+            matches[replica] = matches[replica].max(length);
+        } else {
+            matches[replica] = length;
+            num_replicas = replica + 1;
+        }
+    }
+    matches.truncate(num_replicas);
+}
+
+fn apply(holders: &mut Holders, engine: usize, change: CacheChange) {
     match change {
-        CacheChange::Stored { hash, group_id: GROUP } => holders.insert(hash, replica),
-        CacheChange::Removed { hash, group_id: GROUP } => holders.remove(hash, replica),
-        CacheChange::Cleared => holders.clear(replica),
+        CacheChange::Stored { hash, group_id: GROUP } => holders.insert(hash, engine),
+        CacheChange::Removed { hash, group_id: GROUP } => holders.remove(hash, engine),
+        CacheChange::Cleared => holders.clear(engine),
         CacheChange::Stored { .. } | CacheChange::Removed { .. } => {}
     }
 }

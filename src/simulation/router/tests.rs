@@ -271,8 +271,13 @@ fn a_mismatch_says_what_to_set() {
 #[test]
 fn events_come_late_or_never() {
     let index = |delay: u64, loss: f64, mismatches: [Option<String>; 2]| {
-        let settings =
-            EventSettings { delay: SimTime(delay), loss, seed: 1, mismatches: mismatches.to_vec() };
+        let settings = EventSettings {
+            delay: SimTime(delay),
+            loss,
+            seed: 1,
+            mismatches: mismatches.to_vec(),
+            replica_of: (0..mismatches.len()).collect(),
+        };
         PrefixIndex::of_events(RequestBlockHasher::identity(16, 0), usize::MAX, settings)
     };
     let request = request(0, 40);
@@ -302,4 +307,29 @@ fn events_come_late_or_never() {
     let stats = foreign.stats();
     assert_eq!((stats.events, stats.foreign_events, stats.matched_blocks), (1, 1, 0));
     assert_eq!(stats.no_match_because.as_deref(), Some("no seed"));
+}
+
+/// A replica holds as much of a prompt as the one of its ranks that holds most.
+#[test]
+fn events_of_ranks_add_up_to_what_a_replica_holds() {
+    let settings = EventSettings {
+        delay: SimTime::ZERO,
+        loss: 0.0,
+        seed: 1,
+        mismatches: vec![None; 5],
+        replica_of: vec![0, 0, 1, 1, 1],
+    };
+    let mut index = PrefixIndex::of_events(RequestBlockHasher::identity(16, 0), usize::MAX, settings);
+    let request = request(0, 80);
+    let stored = |number| CacheChange::Stored { hash: BlockHash(number), group_id: 0 };
+    let removed = |number| CacheChange::Removed { hash: BlockHash(number), group_id: 0 };
+    assert_eq!(index.look_up(SimTime(0), &request), (5, [0, 0].as_slice()));
+    index.on_events(SimTime(1), 0, &[stored(0)]);
+    index.on_events(SimTime(1), 1, &[stored(0), stored(1), stored(2)]);
+    index.on_events(SimTime(1), 4, &[stored(0), stored(1)]);
+    assert_eq!(index.look_up(SimTime(2), &request).1, [3, 2]);
+    // Another rank still has the first block.
+    index.on_events(SimTime(3), 1, &[removed(0)]);
+    index.on_events(SimTime(3), 4, &[CacheChange::Cleared]);
+    assert_eq!(index.look_up(SimTime(4), &request).1, [1, 0]);
 }

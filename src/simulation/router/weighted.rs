@@ -116,9 +116,9 @@ impl Router for Weighted {
         self.index.as_ref().is_some_and(PrefixIndex::reads_events)
     }
 
-    fn on_events(&mut self, now: SimTime, replica: usize, changes: &[CacheChange]) {
+    fn on_events(&mut self, now: SimTime, engine: usize, changes: &[CacheChange]) {
         if let Some(index) = &mut self.index {
-            index.on_events(now, replica, changes);
+            index.on_events(now, engine, changes);
         }
     }
 

@@ -52,7 +52,7 @@ pub struct CacheShape {
 impl CacheShape {
     pub fn of(scenario: &Scenario) -> Self {
         let (block_size_tokens, _) = scenario.engine.resolve_kv_cache_block_sizes();
-        let ranks = u64::from(scenario.file.engine.tensor_parallel_size);
+        let ranks = u64::from(scenario.file.engine.num_gpus());
         Self {
             block_size_tokens,
             num_groups: scenario.engine.kv_cache_groups.len().max(1) as u32,

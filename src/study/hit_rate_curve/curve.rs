@@ -17,7 +17,7 @@ pub struct Curve {
     pub seed: u64,
     pub model: String,
     pub gpu: String,
-    pub tensor_parallel_size: u32,
+    pub num_gpus: u32,
     pub requests: u64,
     /// `None`: every block was looked at, and the one pass is exact.
     pub sampling: Option<Sampling>,

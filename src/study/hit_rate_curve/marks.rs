@@ -27,14 +27,14 @@ pub fn marks(scenario: &Scenario, host_gib: f64) -> (Vec<Mark>, Vec<String>) {
     let own = shape.tokens_of_blocks(u64::from(scenario.engine.num_gpu_blocks - 1));
     let own_label = match scenario.file.engine.num_gpu_blocks_override {
         Some(blocks) => format!("num_gpu_blocks_override {blocks}"),
-        None => format!("{tp} x {gpu}"),
+        None => format!("{} x {gpu}", scenario.file.engine.num_gpus()),
     };
     let mut marks = vec![mark(own_label.clone(), own)];
     let mut notes = Vec::new();
     let first = if scenario.file.engine.num_gpu_blocks_override.is_some() { 1 } else { 2 };
     for factor in [1, 2, 4].into_iter().filter(|&factor| factor >= first) {
-        let gpus = tp.saturating_mul(factor);
-        match scenario.kv_cache_size_at(gpus) {
+        let gpus = scenario.file.engine.num_gpus().saturating_mul(factor);
+        match scenario.kv_cache_size_at(tp.saturating_mul(factor)) {
             Ok(size) => {
                 let tokens = shape.tokens_of_blocks(u64::from(size.num_gpu_blocks - 1));
                 marks.push(mark(format!("{gpus} x {gpu}"), tokens));

@@ -11,7 +11,7 @@ pub(super) fn page(curve: &Curve) -> String {
     let about = format!(
         "{} on {} × {}: {} requests, seed {}.",
         curve.model,
-        curve.tensor_parallel_size,
+        curve.num_gpus,
         curve.gpu,
         count(curve.requests),
         curve.seed

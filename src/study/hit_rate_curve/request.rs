@@ -88,7 +88,10 @@ impl CurveRequest {
         scenario: &Scenario,
         progress: &mut dyn Progress,
     ) -> Result<Curve, CurveError> {
-        scenario.check_alone("a curve")?;
+        // What each of several is sent depends on what their router sees of them while they run.
+        let sweep = ", or let a sweep vary engine.num_gpu_blocks_override to see what a fleet's router makes of \
+                     larger caches";
+        scenario.check_alone("a curve", sweep)?;
         let typed: Vec<u32> = self.block_sizes.iter().map(|size| size.get()).collect();
         let mut shapes = Vec::new();
         for block_size in &typed {
@@ -155,7 +158,7 @@ impl CurveRequest {
             seed: scenario.seed(),
             model: scenario.model.name.clone(),
             gpu: scenario.gpu.name.to_owned(),
-            tensor_parallel_size: scenario.file.engine.tensor_parallel_size,
+            num_gpus: scenario.file.engine.num_gpus(),
             requests: pass.requests(),
             sampling: self.sampling,
             marks,

@@ -81,18 +81,21 @@ impl Binding {
         }
         for (binding, part_ns, what) in [
             (Self::Communication, figures.comms_ns, "communication between ranks"),
-            (Self::Overheads, figures.other_ns, "launches, gaps and small kernels"),
+            (Self::Overheads, figures.overheads_ns, "launches, gaps and small kernels"),
         ] {
-            let part = figures.of_gpu(part_ns as f64);
-            // A constant cost has one part only.
-            if part > LARGE_PART && part < 1.0 {
+            let part = figures.of_gpu(part_ns);
+            if part > LARGE_PART {
                 return (binding, format!("{what}: {} of the GPU's time", percent(part)));
             }
         }
-        let compute = figures.of_gpu(figures.compute_bound_ns);
-        let memory = figures.of_gpu(figures.memory_bound_ns);
-        let attention = percent(figures.of_gpu(figures.attention_ns as f64));
-        let products = percent(figures.of_gpu((figures.gemm_ns + figures.moe_ns) as f64));
+        // A constant cost knows no GPU.
+        if figures.compute_bound_ns == 0.0 {
+            return (Self::Compute, format!("the GPU is busy {} of the time", percent(busy)));
+        }
+        let compute = figures.of_sampled(figures.compute_bound_ns);
+        let memory = figures.of_sampled(figures.memory_bound_ns);
+        let attention = percent(figures.of_gpu(figures.attention_ns));
+        let products = percent(figures.of_gpu(figures.gemm_ns + figures.moe_ns));
         let reason = format!(
             "the GPU is busy {} of the time, at {} of its arithmetic and {} of its memory bandwidth; products \
              take {products} of its time and attention {attention}",

@@ -4,13 +4,14 @@
 use super::binding::Binding;
 use super::command::serve_command;
 use super::decision::{Verdict, of_targets};
-use super::fleet::{Fleet, TokenRates};
+use super::fleet::{Counts, Fleet, TokenRates};
 use super::measured::{Measured, mean_of};
 use super::result::{CandidateResult, Capacity, LoadResult, Outcome};
 use super::run::{Runs, Setup, Stopped};
 use super::search::{Look, highest_load};
 use crate::cost::CostModel;
 use crate::scenario::Scenario;
+use crate::simulation::router::RouterConfig;
 
 /// Requests that meet another one less often than this are alone.
 const ALONE: f64 = 0.05;
@@ -22,6 +23,19 @@ const FIRST_REPLICATIONS: u32 = 2;
 pub(super) enum End {
     Stopped,
     Failed(String),
+}
+
+/// How to start a replica behind a router, and what that and the predictions rest on.
+pub(super) fn start(scenario: &Scenario, router: Option<&RouterConfig>) -> (String, Vec<String>) {
+    let (command, mut notes) = serve_command(scenario, router);
+    if let CostModel::Roofline(roofline) = scenario.pools[0].cost() {
+        notes.extend(roofline.caveats().iter().skip(1).cloned());
+    }
+    (command, notes)
+}
+
+fn extrapolated(look: &LoadResult) -> f64 {
+    look.measured.steps.extrapolated()
 }
 
 impl Runs<'_> {
@@ -70,7 +84,7 @@ impl Runs<'_> {
             prompt_tokens_per_s: highest.measured.prompt_tokens_per_s / highest.load,
             output_tokens_per_s: highest.measured.output_tokens_per_s / highest.load,
         };
-        let fleet = Fleet::new(highest.load, scenario, settings, rates);
+        let fleet = Fleet::new(Counts::of_capacity(highest.load, settings), scenario, settings, rates);
         let load = 1.0 / f64::from(fleet.replicas);
         let at_load = self.look(Setup { candidate, load, replicas: 1, router: 0 })?;
         let limit = too_much.as_ref().unwrap_or(&highest);
@@ -80,16 +94,13 @@ impl Runs<'_> {
             let is_worst = move |verdict: &Verdict| Some(*verdict) == worst;
             look.verdicts.iter().enumerate().filter(move |(_, it)| is_worst(it)).map(|(index, _)| index)
         });
-        let (command, mut notes) = serve_command(scenario);
-        if let CostModel::Roofline(roofline) = scenario.pools[0].cost() {
-            notes.extend(roofline.caveats().iter().skip(1).cloned());
-        }
+        let (command, notes) = start(scenario, None);
         Ok(Outcome::Meets(Box::new(Capacity {
             binding,
             binding_because,
             binding_targets: binding_targets.collect(),
             rates,
-            extrapolated: at_load.measured.steps.extrapolated(),
+            extrapolated: extrapolated(&highest).max(extrapolated(&at_load)),
             fleet,
             at_load,
             command,

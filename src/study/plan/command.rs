@@ -1,14 +1,43 @@
-//! How to start a replica: `vllm serve` with the options of vLLM 0.33.0.
+//! How to start a replica: `vllm serve` with the options of vLLM 0.33.0; and the router in front of it.
 
+use super::result::Capacity;
 use crate::catalog::Dtype;
 use crate::engine::SchedulingPolicy;
 use crate::engine::config::SpecMethod;
 use crate::engine::connector::TierKind;
 use crate::engine::hash::PrefixCachingHashAlgo;
 use crate::scenario::{EngineSection, Scenario};
+use crate::simulation::router::RouterConfig;
 
-/// The command for what a scenario sets, and what it cannot say.
-pub(super) fn serve_command(scenario: &Scenario) -> (String, Vec<String>) {
+/// A fleet as the section of a scenario; `None` of a single replica. Settings of the router that are as
+/// usual are left out.
+pub(super) fn cluster_line(capacity: &Capacity) -> Option<String> {
+    let fields = |router: &RouterConfig| serde_json::to_value(router).unwrap_or_default();
+    let usual = fields(&RouterConfig::default());
+    let mut router = fields(capacity.router()?);
+    if let Some(map) = router.as_object_mut() {
+        map.retain(|name, value| name == "policy" || Some(&*value) != usual.get(name));
+    }
+    Some(format!("cluster: {{replicas: {}, router: {}}}", capacity.fleet.replicas, flow(&router)))
+}
+
+/// YAML on one line.
+fn flow(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Object(map) => {
+            let fields: Vec<String> =
+                map.iter().map(|(name, value)| format!("{name}: {}", flow(value))).collect();
+            format!("{{{}}}", fields.join(", "))
+        }
+        serde_json::Value::String(text) if text.bytes().all(|it| it.is_ascii_alphabetic() || it == b'_') => {
+            text.clone()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The command for what a scenario sets, with what the router in front of it needs, and what it cannot say.
+pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) -> (String, Vec<String>) {
     let engine = &scenario.file.engine;
     let usual = EngineSection::default();
     let mut notes = Vec::new();
@@ -24,6 +53,26 @@ pub(super) fn serve_command(scenario: &Scenario) -> (String, Vec<String>) {
     let number = |value: u32| Some(value.to_string());
     if engine.tensor_parallel_size != 1 {
         option("tensor-parallel-size", number(engine.tensor_parallel_size));
+    }
+    for (name, size) in [
+        ("pipeline-parallel-size", engine.pipeline_parallel_size),
+        ("data-parallel-size", engine.data_parallel_size),
+    ] {
+        if size != 1 {
+            option(name, number(size));
+        }
+    }
+    if let Some(count) = engine.api_server_count {
+        option("api-server-count", number(count));
+    }
+    if engine.enable_expert_parallel {
+        option("enable-expert-parallel", None);
+    }
+    if engine.all2all_backend != usual.all2all_backend {
+        option("all2all-backend", Some(engine.all2all_backend.name().to_owned()));
+    }
+    if engine.dp_sync_interval != usual.dp_sync_interval {
+        option("dp-sync-interval", number(engine.dp_sync_interval));
     }
     if engine.decode_context_parallel_size != 1 {
         option("decode-context-parallel-size", number(engine.decode_context_parallel_size));
@@ -76,6 +125,12 @@ pub(super) fn serve_command(scenario: &Scenario) -> (String, Vec<String>) {
             "long-prefill-token-threshold-adaptive",
             "no-long-prefill-token-threshold-adaptive",
         ),
+        (
+            engine.enable_expert_parallel,
+            usual.enable_expert_parallel,
+            "enable-expert-parallel",
+            "no-enable-expert-parallel",
+        ),
         (engine.enforce_eager, usual.enforce_eager, "enforce-eager", "no-enforce-eager"),
         (
             engine.enable_prompt_embeds,
@@ -111,7 +166,8 @@ pub(super) fn serve_command(scenario: &Scenario) -> (String, Vec<String>) {
         option("enable-lora", None);
         option("max-loras", number(max_loras));
     }
-    if engine.kv_events_config.enable_kv_cache_events {
+    let has_events = router.is_some_and(RouterConfig::reads_events);
+    if engine.kv_events_config.enable_kv_cache_events || has_events {
         option("kv-events-config", Some(quoted(r#"{"enable_kv_cache_events": true}"#)));
     }
     if let Some(spec) = engine.speculative_config {
@@ -138,6 +194,11 @@ pub(super) fn serve_command(scenario: &Scenario) -> (String, Vec<String>) {
             "tiers behind host memory need a KV connector of their own (--kv-transfer-config)".to_owned(),
         );
     }
+    notes.extend(
+        router
+            .and_then(|router| scenario.hash_mismatch(router))
+            .map(|why| format!("the router never finds the hashes of the KV events: {why}")),
+    );
     if engine.kv_cache_groups.is_some() {
         notes.push("kv_cache_groups are a property of the model: the command cannot set them".to_owned());
     }
@@ -174,6 +235,7 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::scenario::Source;
+    use crate::simulation::router::RouterPolicy;
 
     /// Options of `vllm serve` in vLLM 0.33.0, as its parser names them.
     const KNOWN: [&str; 27] = [
@@ -212,7 +274,31 @@ mod tests {
              {{requests_per_s: 1, num_requests: 1}}}}"
         );
         let scenario = Scenario::load(Source { text, ..Source::default() }).unwrap();
-        serve_command(&scenario)
+        serve_command(&scenario, None)
+    }
+
+    #[test]
+    fn a_router_that_reads_events_needs_them() {
+        let text = "name: x\nmodel: Llama-3.1-8B\ngpu: H100\nworkload: {random: {requests_per_s: 1, num_requests: 1}}";
+        let scenario = Scenario::load(Source { text: text.to_owned(), ..Source::default() }).unwrap();
+        let router =
+            RouterConfig { policy: RouterPolicy::KvAware, block_size: 32, ..RouterConfig::default() };
+        let (command, notes) = serve_command(&scenario, Some(&router));
+        assert!(command.contains("--kv-events-config"), "{command}");
+        assert!(notes[0].contains("set the router's block_size to 16"), "{notes:?}");
+    }
+
+    #[test]
+    fn settings_of_a_router_are_yaml() {
+        let router = RouterConfig {
+            policy: RouterPolicy::PrefixAware,
+            cache_threshold: 0.5,
+            python_hash_seed: Some("12".to_owned()),
+            ..RouterConfig::default()
+        };
+        let text = flow(&serde_json::to_value(&router).unwrap());
+        let read: RouterConfig = serde_yaml::from_str(&text).unwrap();
+        assert_eq!(read, router, "{text}");
     }
 
     #[test]

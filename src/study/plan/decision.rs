@@ -13,7 +13,7 @@ pub struct Share {
 }
 
 impl Share {
-    fn value(self) -> Option<f64> {
+    pub(super) fn value(self) -> Option<f64> {
         (self.of > 0).then(|| self.kept as f64 / self.of as f64)
     }
 }

@@ -11,6 +11,7 @@ use crate::catalog::Gpu;
 use crate::scenario::{FieldError, Node, NodeDeserializer, Value, suggest};
 use crate::simulation::router::RouterConfig;
 use crate::study::sweep::{Field, Point, check_apart, check_name, fields_of, grid, listed};
+use crate::workload::ConfigError;
 
 /// Longest limit, in milliseconds.
 const MAX_MS: f64 = 1e9;
@@ -35,6 +36,8 @@ struct Typed {
     list: Option<IgnoredAny>,
     #[serde(default = "usual_headroom")]
     headroom: f64,
+    #[serde(default = "usual_reach")]
+    reach: f64,
     #[serde(default = "one")]
     lost_replicas: u32,
     #[serde(default = "usual_confidence")]
@@ -55,6 +58,10 @@ fn usual_routers() -> Vec<RouterConfig> {
 
 const fn usual_headroom() -> f64 {
     0.2
+}
+
+const fn usual_reach() -> f64 {
+    0.25
 }
 
 const fn one() -> u32 {
@@ -136,10 +143,7 @@ impl PlanFile {
             },
         };
         check_targets(&root, &typed)?;
-        if typed.routers.is_empty() {
-            let hint = "give at least one, such as `{policy: round_robin}`, or leave it out";
-            return Err(wrong(&root, "routers", "the list is empty".into(), hint));
-        }
+        check_routers(&root, &typed.routers)?;
         check_prices(&root, &typed.prices_per_hour)?;
         check_numbers(&root, &typed)?;
         let percentiles = typed.targets.iter().map(Target::of_percentile);
@@ -154,6 +158,7 @@ impl PlanFile {
                 targets,
                 prices: catalogue_names(typed.prices_per_hour),
                 headroom: typed.headroom,
+                reach: typed.reach,
                 lost_replicas: typed.lost_replicas,
                 confidence: typed.confidence,
                 precision: typed.precision,
@@ -251,6 +256,25 @@ fn check_targets(root: &Node, typed: &Typed) -> Result<(), FieldError> {
     Ok(())
 }
 
+/// With the rules that a scenario has for its own.
+fn check_routers(root: &Node, routers: &[RouterConfig]) -> Result<(), FieldError> {
+    if routers.is_empty() {
+        let hint = "give at least one, such as `{policy: round_robin}`, or leave it out";
+        return Err(wrong(root, "routers", "the list is empty".into(), hint));
+    }
+    for (index, router) in routers.iter().enumerate() {
+        router.validate().map_err(|ConfigError { field, found, expected }| {
+            let field = format!("routers[{index}].{field}");
+            wrong(root, &field, format!("found {found}"), &format!("give {expected}"))
+        })?;
+        if let Some(same) = routers[..index].iter().position(|other| other == router) {
+            let problem = format!("it is the same as routers[{same}]");
+            return Err(wrong(root, &format!("routers[{index}]"), problem, "leave one of them out"));
+        }
+    }
+    Ok(())
+}
+
 fn check_prices(root: &Node, prices: &Prices) -> Result<(), FieldError> {
     let names: Vec<&str> = Gpu::all().iter().map(|gpu| gpu.name).collect();
     let price = |field: String, value: f64| {
@@ -278,6 +302,7 @@ fn catalogue_names(mut prices: Prices) -> Prices {
 fn check_numbers(root: &Node, typed: &Typed) -> Result<(), FieldError> {
     for (field, value, range, hint) in [
         ("headroom", typed.headroom, 0.0..=100.0, "give a share of the load, such as 0.2"),
+        ("reach", typed.reach, 0.0..=1e6, "give a share of the cost, such as 0.25"),
         ("confidence", typed.confidence, 0.5..=0.9999, "give a share such as 0.95, at most 0.9999"),
         ("precision", typed.precision, 0.001..=1.0, "give a share from 0.001 to 1, such as 0.05"),
         ("warmup", typed.warmup, 0.0..=0.9, "give a share of the time from 0 to 0.9"),

@@ -8,16 +8,42 @@ use crate::scenario::Scenario;
 /// A load that is this much more than whole replicas take is what they take: rounding.
 const ROUNDING: f64 = 1e-9;
 
+/// How many replicas it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// That take the load and no more.
+    #[serde(rename = "replicas_at_least")]
+    pub at_least: u32,
+    /// That take it with headroom.
+    #[serde(rename = "replicas_with_headroom")]
+    pub with_headroom: u32,
+    /// Of which as many as may be lost can be lost.
+    #[serde(rename = "replicas_with_losses")]
+    pub with_losses: u32,
+}
+
+impl Counts {
+    pub fn new(at_least: u32, with_headroom: u32, lost_replicas: u32) -> Self {
+        Self { at_least, with_headroom, with_losses: at_least.saturating_add(lost_replicas) }
+    }
+
+    /// Where one replica takes `capacity` of the load 1.
+    pub fn of_capacity(capacity: f64, settings: &Settings) -> Self {
+        let replicas = |load: f64| (load / capacity - ROUNDING).ceil().max(1.0) as u32;
+        Self::new(replicas(1.0), replicas(1.0 + settings.headroom), settings.lost_replicas)
+    }
+
+    /// With headroom and with losses, whichever takes more.
+    pub fn replicas(self) -> u32 {
+        self.with_headroom.max(self.with_losses)
+    }
+}
+
 /// Replicas of one candidate for the whole load. Costs are in the currency of the prices.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fleet {
-    /// That take the load and no more.
-    pub replicas_at_least: u32,
-    /// That take it with headroom.
-    pub replicas_with_headroom: u32,
-    /// Of which as many as may be lost can be lost.
-    pub replicas_with_losses: u32,
-    /// The larger one of the last two.
+    #[serde(flatten)]
+    pub counts: Counts,
     pub replicas: u32,
     pub gpus: u32,
     pub cost_per_hour: f64,
@@ -42,50 +68,24 @@ pub(super) fn replica_price(scenario: &Scenario, prices: &Prices) -> f64 {
     let tier = |tier: &crate::scenario::TierSection| {
         prices.tier_gib.get(&tier.kind).copied().unwrap_or(0.0) * tier.size_gib
     };
-    gpu * f64::from(engine.tensor_parallel_size) + tiers.map(tier).sum::<f64>()
+    gpu * f64::from(engine.num_gpus()) + tiers.map(tier).sum::<f64>()
 }
 
 impl Fleet {
-    /// For the load 1, of which one replica takes `capacity`.
-    pub fn new(capacity: f64, scenario: &Scenario, settings: &Settings, rates: TokenRates) -> Self {
-        let replicas = |load: f64| (load / capacity - ROUNDING).ceil().max(1.0) as u32;
-        let replicas_at_least = replicas(1.0);
-        let replicas_with_headroom = replicas(1.0 + settings.headroom);
-        let replicas_with_losses = replicas_at_least.saturating_add(settings.lost_replicas);
-        Self {
-            replicas_at_least,
-            replicas_with_headroom,
-            replicas_with_losses,
-            replicas: 0,
-            gpus: 0,
-            cost_per_hour: 0.0,
-            cost_per_million_input_tokens: 0.0,
-            cost_per_million_output_tokens: 0.0,
-            cost_per_million_tokens: 0.0,
-        }
-        .with_replicas(replicas_with_headroom.max(replicas_with_losses), scenario, settings, rates)
-    }
-
-    /// The same with another number of replicas.
-    pub fn with_replicas(
-        self,
-        replicas: u32,
-        scenario: &Scenario,
-        settings: &Settings,
-        rates: TokenRates,
-    ) -> Self {
+    pub fn new(counts: Counts, scenario: &Scenario, settings: &Settings, rates: TokenRates) -> Self {
+        let replicas = counts.replicas();
         let cost_per_hour = replica_price(scenario, &settings.prices) * f64::from(replicas);
         let per_million = |tokens_per_s: f64| {
             if tokens_per_s > 0.0 { cost_per_hour / (tokens_per_s * 3600.0) * 1e6 } else { 0.0 }
         };
         Self {
+            counts,
             replicas,
-            gpus: replicas.saturating_mul(scenario.file.engine.tensor_parallel_size),
+            gpus: replicas.saturating_mul(scenario.file.engine.num_gpus()),
             cost_per_hour,
             cost_per_million_input_tokens: per_million(rates.prompt_tokens_per_s),
             cost_per_million_output_tokens: per_million(rates.output_tokens_per_s),
             cost_per_million_tokens: per_million(rates.prompt_tokens_per_s + rates.output_tokens_per_s),
-            ..self
         }
     }
 }

@@ -63,8 +63,7 @@ pub(super) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    pub fn new(targets: &'a [Target], steps: StepMeter, num_replicas: u32) -> Self {
-        let replicas = num_replicas as usize;
+    pub fn new(targets: &'a [Target], steps: StepMeter, replicas: usize) -> Self {
         Self {
             targets,
             steps: vec![steps; replicas],

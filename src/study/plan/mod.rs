@@ -7,16 +7,21 @@
 //! finished simulation is in a journal, and a plan is a function of its file and the runs alone.
 
 mod binding;
+#[cfg(test)]
+mod binding_tests;
 mod candidate;
 mod command;
 mod decision;
 mod error;
 mod file;
 mod fleet;
+#[cfg(test)]
+mod fleet_tests;
 mod header;
 mod load;
 mod measured;
 mod meter;
+mod page;
 mod plot;
 mod recommend;
 mod result;

@@ -1,10 +1,25 @@
-//! `plan.svg`: what candidates cost and how fast they are.
+//! Charts of a plan: what candidates cost and how fast they are, and what they cost at other loads.
 
-use super::result::PlanResult;
+use super::result::{Capacity, PlanResult};
+use super::table::{candidate_name, rate_unit};
 use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table, grouped, sheet};
 
-/// Cost per hour against latency, the front joined and its candidates and the recommended one named.
-pub(super) fn cost_and_latency(result: &PlanResult) -> String {
+/// Loads of the chart over the load, as shares of the plan's.
+const LOADS: std::ops::RangeInclusive<u32> = 1..=40;
+const LOADS_PER_PLAN: f64 = 20.0;
+/// More lines than these cannot be told apart.
+const MOST_LINES: usize = 5;
+
+/// `plan.svg`.
+pub(super) fn file(result: &PlanResult) -> String {
+    let num = result.candidates.iter().filter(|candidate| candidate.capacity().is_some()).count();
+    let title = format!("{}: {num} candidates that meet the targets", result.name);
+    sheet(&title, &cost_and_latency(result).map(|plot| vec![plot]).into_iter().collect::<Vec<_>>())
+}
+
+/// Cost per hour against latency, the front joined and its candidates and the recommended one named; `None`
+/// where no candidate meets the targets.
+pub(super) fn cost_and_latency(result: &PlanResult) -> Option<Plot> {
     let points: Vec<(f64, f64, usize, bool)> = result
         .candidates
         .iter()
@@ -15,9 +30,8 @@ pub(super) fn cost_and_latency(result: &PlanResult) -> String {
             Some((capacity.fleet.cost_per_hour, latency_ms, index, candidate.is_on_front))
         })
         .collect();
-    let title = format!("{}: {} candidates that meet the targets", result.name, points.len());
     if points.is_empty() {
-        return sheet(&title, &[]);
+        return None;
     }
     let mut costs: Vec<f64> = points.iter().map(|it| it.0).collect();
     costs.sort_by(f64::total_cmp);
@@ -51,7 +65,7 @@ pub(super) fn cost_and_latency(result: &PlanResult) -> String {
         let mark = if is_on_front { "yes" } else { "no" };
         data.push([grouped(x), grouped(y), name(index), mark.to_owned()]);
     }
-    let plot = Plot {
+    Some(Plot {
         title: "Cost and latency at the load".to_owned(),
         description: format!("{latency} over the cost of the fleet for an hour, spare replicas included."),
         x: Axis::over("cost per hour", &costs),
@@ -60,6 +74,67 @@ pub(super) fn cost_and_latency(result: &PlanResult) -> String {
         data,
         nearest: Nearest::Point,
         size: (Plot::WIDE, 380),
-    };
-    sheet(&title, &[vec![plot]])
+    })
+}
+
+/// Cost per hour over the load, of the cheapest candidates that were simulated as fleets.
+pub(super) fn cost_over_load(result: &PlanResult) -> Option<Plot> {
+    let mut shown: Vec<(usize, &Capacity)> = result
+        .candidates
+        .iter()
+        .enumerate()
+        .filter_map(|(index, candidate)| Some((index, candidate.capacity()?)))
+        .filter(|(_, capacity)| !capacity.verified.is_empty())
+        .collect();
+    shown.sort_by(|a, b| a.1.fleet.cost_per_hour.total_cmp(&b.1.fleet.cost_per_hour));
+    shown.truncate(MOST_LINES);
+    let rate = result.rate.map_or(1.0, |(_, rate)| rate);
+    let loads: Vec<f64> = LOADS.map(|step| f64::from(step) / LOADS_PER_PLAN).collect();
+    let x_name = rate_unit(result);
+    let names: Vec<String> = shown.iter().map(|&(index, _)| candidate_name(result, index)).collect();
+    let mut head = vec![x_name.as_str()];
+    head.extend(names.iter().map(String::as_str));
+    let mut data = Table::new(0, &head);
+    for &load in &loads {
+        let costs = shown.iter().map(|(_, capacity)| format!("{:.2}", cost_at(result, capacity, load)));
+        data.push(std::iter::once(grouped(load * rate)).chain(costs));
+    }
+    let mut highest = 0.0_f64;
+    let mut marks = vec![Mark::new(Color::Muted, Shape::Upright(rate))];
+    for (place, (index, capacity)) in shown.iter().enumerate() {
+        let mut steps: Vec<(f64, f64)> = Vec::new();
+        for &load in &loads {
+            let cost = cost_at(result, capacity, load);
+            highest = highest.max(cost);
+            // Replicas are whole: the cost stays until another is needed.
+            if let Some(&(_, last)) = steps.last() {
+                steps.push((load * rate, last));
+            }
+            steps.push((load * rate, cost));
+        }
+        let label = result.candidates[*index].name.clone().unwrap_or_else(|| index.to_string());
+        marks.push(Mark::new(Color::series(place), Shape::Line(steps)).label(label));
+    }
+    (!shown.is_empty()).then(|| Plot {
+        title: "Cost over the load".to_owned(),
+        description:
+            "What a fleet costs for an hour at other loads, headroom and spare replicas included: from the \
+                      load that a replica of the simulated fleet takes, which is the upright line's."
+                .to_owned(),
+        x: Axis::from_zero(&x_name, 2.0 * rate),
+        y: Axis::from_zero("cost per hour", highest),
+        marks,
+        data,
+        nearest: Nearest::X,
+        size: (Plot::WIDE, 320),
+    })
+}
+
+/// With as much load for each replica as the simulated fleet was shown to take.
+fn cost_at(result: &PlanResult, capacity: &Capacity, load: f64) -> f64 {
+    let (fleet, settings) = (&capacity.fleet, &result.settings);
+    let with_headroom = (1.0 + settings.headroom) / f64::from(fleet.counts.with_headroom);
+    let taken = with_headroom.max(1.0 / f64::from(fleet.counts.at_least));
+    let counts = super::fleet::Counts::of_capacity(taken / load, settings);
+    fleet.cost_per_hour / f64::from(fleet.replicas) * f64::from(counts.replicas())
 }

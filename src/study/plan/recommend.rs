@@ -21,6 +21,8 @@ pub struct Alternative {
     pub replicas: u32,
     pub cost_per_hour: f64,
     pub latency_ms: f64,
+    /// As a whole fleet; else it follows from one replica alone.
+    pub is_simulated: bool,
     /// `None` where nothing is given up but money.
     pub gives_up: Option<String>,
 }
@@ -52,6 +54,7 @@ pub(super) fn recommend(result: &mut PlanResult) {
                 replicas: result.candidates[index].capacity().map_or(0, |it| it.fleet.replicas),
                 cost_per_hour,
                 latency_ms,
+                is_simulated: result.candidates[index].capacity().is_some_and(|it| !it.verified.is_empty()),
                 gives_up: None,
             }),
         }
@@ -66,9 +69,9 @@ fn next_cheaper(result: &PlanResult, cost: f64) -> Option<Alternative> {
         let fleet = &capacity.fleet;
         let price = fleet.cost_per_hour / f64::from(fleet.replicas);
         let counts = [
-            (fleet.replicas_with_headroom, "no replica may be lost"),
-            (fleet.replicas_with_losses, "no headroom"),
-            (fleet.replicas_at_least, "no headroom, and no replica may be lost"),
+            (fleet.counts.with_headroom, "no replica may be lost"),
+            (fleet.counts.with_losses, "no headroom"),
+            (fleet.counts.at_least, "no headroom, and no replica may be lost"),
         ];
         let options = counts.into_iter().filter(|&(replicas, _)| replicas < fleet.replicas);
         let cheaper = options
@@ -79,16 +82,12 @@ fn next_cheaper(result: &PlanResult, cost: f64) -> Option<Alternative> {
             candidate: index,
             replicas,
             cost_per_hour,
-            // At most: it was met at the highest load of a replica.
-            latency_ms: capacity
-                .highest
-                .measured
-                .values_ms
-                .iter()
-                .flatten()
-                .next()
-                .copied()
-                .unwrap_or(capacity.highest.measured.ttft_p90_ms),
+            // At most: so long it takes with the fewest replicas, or a replica at its highest load.
+            latency_ms: result.latency_at_ms(match capacity.check() {
+                Some(check) => &check.at_least,
+                None => &capacity.highest,
+            }),
+            is_simulated: !capacity.verified.is_empty(),
             gives_up: Some(gives_up.to_owned()),
         })
     };

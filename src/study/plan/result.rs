@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::binding::Binding;
 use super::decision::Verdict;
-use super::fleet::{Fleet, TokenRates};
+use super::fleet::{Counts, Fleet, TokenRates};
 use super::measured::Measured;
 use super::recommend::Recommendation;
 use super::settings::Settings;
@@ -51,7 +51,7 @@ pub enum Outcome {
 }
 
 /// A load that was looked at.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoadResult {
     /// Times the scenario's, on one replica.
     pub load: f64,
@@ -77,7 +77,8 @@ pub struct Capacity {
     pub fleet: Fleet,
     /// The fleet at the load; before it was verified, one replica at its part of it.
     pub at_load: LoadResult,
-    /// What the fleet does behind each router; empty where another candidate is better in any case.
+    /// What the fleet does behind each router; empty of a candidate that was not simulated as a fleet,
+    /// because others are better in any case.
     pub verified: Vec<FleetCheck>,
     /// The best router for the fleet, by its position in `verified`; `None` before that, and of a single
     /// replica.
@@ -86,30 +87,37 @@ pub struct Capacity {
     pub command: String,
     /// What the command cannot say, and what predictions rest on, in sentences.
     pub notes: Vec<String>,
-    /// Of the GPU time of one replica at its part of the load, the share in steps beyond what was measured
-    /// for the cost profile.
+    /// Of the GPU time at the load and at the highest load of a replica, the share in steps beyond what was
+    /// measured for the cost profile, whichever is more.
     pub extrapolated: f64,
 }
 
 /// A fleet behind a router, as it was simulated.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FleetCheck {
     pub router: RouterConfig,
-    /// The fewest that were found to be enough, from those that follow from one replica's capacity on.
-    pub replicas: u32,
+    /// The fewest that were found to be enough; if none were, the most that were tried.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// Everything was met; else so many replicas were not enough, and no more were tried.
     pub is_enough: bool,
+    /// All replicas, at the load.
     pub at_load: LoadResult,
-    /// With the plan's headroom.
+    /// The fewest that take the load: what is left when as many as may be lost are lost.
+    pub at_least: LoadResult,
+    /// The fewest that take the load with the plan's headroom, at that.
     pub with_headroom: LoadResult,
-    /// At the load, without as many replicas as may be lost.
-    pub with_losses: LoadResult,
 }
 
 impl Capacity {
     /// The best router of a fleet.
-    pub fn router_name(&self) -> Option<&'static str> {
-        Some(self.verified.get(self.router?)?.router.policy.name())
+    pub fn router(&self) -> Option<&RouterConfig> {
+        Some(&self.verified.get(self.router?)?.router)
+    }
+
+    /// The fleet as it was simulated, behind its best router.
+    pub fn check(&self) -> Option<&FleetCheck> {
+        self.verified.get(self.router.unwrap_or(0))
     }
 }
 
@@ -126,8 +134,23 @@ impl PlanResult {
     /// What is called latency of a candidate: the value of the first target with one limit, TTFT p90 where
     /// there is none.
     pub fn latency_ms(&self, capacity: &Capacity) -> f64 {
-        let measured = &capacity.at_load.measured;
-        measured.values_ms.iter().flatten().next().copied().unwrap_or(measured.ttft_p90_ms)
+        self.latency_at_ms(&capacity.at_load)
+    }
+
+    /// The same of a load.
+    pub fn latency_at_ms(&self, look: &LoadResult) -> f64 {
+        look.measured.values_ms.iter().flatten().next().copied().unwrap_or(look.measured.ttft_p90_ms)
+    }
+
+    /// A router among those of the plan: its policy, and its position where several have that.
+    pub fn router_name(&self, router: &RouterConfig) -> String {
+        let policy = router.policy;
+        let routers = &self.settings.routers;
+        let position = routers.iter().position(|it| it == router);
+        match routers.iter().filter(|it| it.policy == policy).count() {
+            0 | 1 => policy.name().to_owned(),
+            _ => format!("{} (router {})", policy.name(), position.unwrap_or(0)),
+        }
     }
 
     /// What [`Self::latency_ms`] is of.

@@ -171,12 +171,13 @@ impl Runs<'_> {
     fn simulate(&self, setup: Setup, replication: u32) -> Result<Measured, String> {
         let settings = &self.planner.header.settings;
         let scenario = self.planner.scenario(setup.candidate).as_ref().map_err(Clone::clone)?;
-        let fleet = scenario.with_fleet(setup.replicas, &settings.routers[setup.router]);
+        let router = &settings.routers[setup.router];
+        let fleet = scenario.with_fleet(setup.replicas, router).map_err(|error| error.without_place())?;
         let mut scenario = fleet.scaled(setup.load).map_err(|error| error.without_place())?;
         scenario.file.seed = scenario.file.seed.wrapping_add(u64::from(replication));
         let mut simulation =
             scenario.build_sharing(self.planner.sweep.traces()).map_err(|error| error.without_place())?;
-        let mut meter = Meter::new(&settings.targets, step_meter(&scenario), scenario.num_replicas());
+        let mut meter = Meter::new(&settings.targets, step_meter(&scenario), scenario.num_engines());
         let is_steady = scenario.file.workload.is_steady();
         let mut is_cut = false;
         let mut events = 0_u32;
@@ -202,12 +203,11 @@ impl Runs<'_> {
 }
 
 fn step_meter(scenario: &Scenario) -> StepMeter {
-    let cost = scenario.pools[0].cost();
-    let tp = scenario.file.engine.tensor_parallel_size;
-    let bounds = match cost {
-        CostModel::Roofline(_) => Some(DatasheetBounds::new(&scenario.model, scenario.gpu, tp)),
+    let parallelism = scenario.file.engine.parallelism();
+    let bounds = match scenario.pools[0].cost() {
+        CostModel::Roofline(_) => Some(DatasheetBounds::new(&scenario.model, scenario.gpu, &parallelism)),
         CostModel::Constant(_) => None,
     };
     let usable_blocks = scenario.engine.num_gpu_blocks.saturating_sub(1).max(1);
-    StepMeter::new(cost, bounds, usable_blocks, scenario.engine.max_num_seqs)
+    StepMeter::new(bounds, usable_blocks, scenario.engine.max_num_seqs)
 }

@@ -1,5 +1,5 @@
 //! The highest load that meets the promises: the load is doubled or cut until one meets them and one does
-//! not, then halved between them in equal ratios.
+//! not, then halved between them in equal ratios. And the fewest replicas that do, the same way.
 
 use super::decision::Verdict;
 
@@ -57,6 +57,47 @@ pub(super) fn highest_load<E>(
     }
 }
 
+/// More replicas than so many times the guess are not looked at.
+const MOST_REPLICAS: u32 = 4;
+/// Until one fleet is enough and one is not, the next differs by a part of it: one in so many, and one at
+/// least.
+const PART: u32 = 8;
+
+/// The fewest replicas that are enough, from a guess on and to within `precision`; `None` if even four times
+/// the guess are not.
+///
+/// # Errors
+/// Those of `is_enough`.
+pub(super) fn fewest_replicas<E>(
+    guess: u32,
+    precision: f64,
+    mut is_enough: impl FnMut(u32) -> Result<bool, E>,
+) -> Result<Option<u32>, E> {
+    let guess = guess.max(1);
+    let (mut too_few, mut enough) = (0, None);
+    let mut replicas = guess;
+    loop {
+        if is_enough(replicas)? {
+            enough = Some(replicas);
+        } else {
+            too_few = replicas;
+        }
+        let part = (replicas / PART).max(1);
+        replicas = match enough {
+            Some(enough) => {
+                let tolerated = (f64::from(too_few) * precision) as u32;
+                match enough - too_few {
+                    gap if gap <= tolerated.max(1) => return Ok(Some(enough)),
+                    gap if too_few > 0 => too_few + gap / 2,
+                    _ => enough - part,
+                }
+            }
+            None if replicas >= guess.saturating_mul(MOST_REPLICAS) => return Ok(None),
+            None => replicas.saturating_add(part),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,5 +140,21 @@ mod tests {
         };
         let found = highest_load(1.0, 0.01, look).unwrap();
         assert!(found.met.unwrap() <= 2.0 && found.not_met.unwrap() > 2.0);
+    }
+
+    #[test]
+    fn the_fewest_replicas_are_found_from_both_sides() {
+        for (guess, fewest) in [(1, 1), (9, 9), (9, 4), (9, 1), (9, 13), (75, 71), (2, 8)] {
+            let mut looks = 0;
+            let is_enough = |replicas| {
+                looks += 1;
+                Ok::<_, ()>(replicas >= fewest)
+            };
+            assert_eq!(fewest_replicas(guess, 0.01, is_enough), Ok(Some(fewest)), "from {guess}");
+            assert!(looks <= 9, "{looks} looks from {guess} to {fewest}");
+        }
+        let found = fewest_replicas(75, 0.05, |replicas| Ok::<_, ()>(replicas >= 60)).unwrap().unwrap();
+        assert!((60..=62).contains(&found), "{found}");
+        assert_eq!(fewest_replicas(9, 0.05, |_| Ok::<_, ()>(false)), Ok(None));
     }
 }

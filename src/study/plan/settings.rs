@@ -25,6 +25,8 @@ pub struct Settings {
     pub prices: Prices,
     /// More than the load, as a share of it, that the fleet can take.
     pub headroom: f64,
+    /// Fleets that cost more than this share above one that is as fast are not simulated.
+    pub reach: f64,
     /// Replicas that may be lost without a target being missed at the load.
     pub lost_replicas: u32,
     /// Of each interval that decides.

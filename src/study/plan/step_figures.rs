@@ -2,13 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::StepShape;
 use crate::cost::bounds::DatasheetBounds;
-use crate::cost::{CostModel, StepShape};
 use crate::engine::scheduler::SchedulerOutput;
 use crate::simulation::StepRecord;
 
-/// One step of so many is taken apart: the parts of a step are not remembered by the cost model, and a
-/// run has many more steps than it takes to know their shares.
+/// One step of so many is compared: a run has many more than it takes to know a share.
 const STEPS_FOR_A_SAMPLE: u64 = 32;
 
 /// Blocks are short while this share of them is held by requests.
@@ -31,13 +30,15 @@ pub struct StepFigures {
     pub waiting_ns: u64,
     pub waiting_for_blocks_ns: u64,
     pub waiting_for_seqs_ns: u64,
-    /// Of the steps that were taken apart: their GPU time, and what of it each kind of operation took.
-    pub sampled_gpu_ns: u64,
+    /// Of the GPU time, what each kind of operation took.
     pub gemm_ns: u64,
     pub attention_ns: u64,
     pub moe_ns: u64,
     pub comms_ns: u64,
-    pub other_ns: u64,
+    /// Launches, gaps between kernels, and small kernels: norms, activations, sampling.
+    pub overheads_ns: u64,
+    /// The GPU time of steps that were compared with the datasheet.
+    pub sampled_gpu_ns: u64,
     /// The least times by the datasheet, and the GPU time of steps whose arithmetic takes longer than
     /// their memory traffic by these.
     pub compute_bound_ns: f64,
@@ -64,7 +65,7 @@ impl StepFigures {
             (&mut self.attention_ns, other.attention_ns),
             (&mut self.moe_ns, other.moe_ns),
             (&mut self.comms_ns, other.comms_ns),
-            (&mut self.other_ns, other.other_ns),
+            (&mut self.overheads_ns, other.overheads_ns),
             (&mut self.compute_limited_ns, other.compute_limited_ns),
             (&mut self.extrapolated_ns, other.extrapolated_ns),
         ] {
@@ -82,8 +83,13 @@ impl StepFigures {
         share(ns, self.span_ns as f64)
     }
 
+    /// A part of the GPU's time as a share of it.
+    pub fn of_gpu(&self, ns: u64) -> f64 {
+        share(ns as f64, self.gpu_ns as f64)
+    }
+
     /// A time of sampled steps as a share of their GPU time.
-    pub fn of_gpu(&self, ns: f64) -> f64 {
+    pub fn of_sampled(&self, ns: f64) -> f64 {
         share(ns, self.sampled_gpu_ns as f64)
     }
 
@@ -101,7 +107,7 @@ impl StepFigures {
     }
 
     pub fn extrapolated(&self) -> f64 {
-        self.of_gpu(self.extrapolated_ns as f64)
+        self.of_gpu(self.extrapolated_ns)
     }
 }
 
@@ -112,7 +118,6 @@ fn share(part: f64, whole: f64) -> f64 {
 /// Adds up [`StepFigures`] of one replica.
 #[derive(Clone)]
 pub(super) struct StepMeter {
-    cost: CostModel,
     /// `None` with a constant cost, which knows no GPU.
     bounds: Option<DatasheetBounds>,
     usable_blocks: f64,
@@ -123,14 +128,8 @@ pub(super) struct StepMeter {
 }
 
 impl StepMeter {
-    pub fn new(
-        cost: CostModel,
-        bounds: Option<DatasheetBounds>,
-        usable_blocks: u32,
-        max_num_seqs: u32,
-    ) -> Self {
+    pub fn new(bounds: Option<DatasheetBounds>, usable_blocks: u32, max_num_seqs: u32) -> Self {
         Self {
-            cost,
             bounds,
             usable_blocks: f64::from(usable_blocks),
             max_num_seqs,
@@ -142,6 +141,7 @@ impl StepMeter {
 
     /// A step was planned.
     pub fn on_schedule(&mut self, record: &StepRecord, output: &SchedulerOutput) {
+        let Some(bounds) = &self.bounds else { return };
         if record.gpu_ns == 0 || !record.index.is_multiple_of(STEPS_FOR_A_SAMPLE) {
             return;
         }
@@ -156,24 +156,13 @@ impl StepMeter {
             }
         }
         self.shape.add_decodes(decodes.0, decodes.1);
-        let parts = self.cost.step_time(&self.shape);
         let figures = &mut self.figures;
         figures.sampled_gpu_ns += record.gpu_ns;
-        figures.gemm_ns += parts.gemm_ns;
-        figures.attention_ns += parts.attention_ns;
-        figures.moe_ns += parts.moe_ns;
-        figures.comms_ns += parts.comms_ns;
-        figures.other_ns += parts.other_ns;
-        if !self.cost.is_in_range(&self.shape) {
-            figures.extrapolated_ns += record.gpu_ns;
-        }
-        if let Some(bounds) = &self.bounds {
-            let bounds = bounds.of(&self.shape);
-            figures.compute_bound_ns += bounds.compute_ns;
-            figures.memory_bound_ns += bounds.memory_ns;
-            if bounds.compute_ns > bounds.memory_ns {
-                figures.compute_limited_ns += record.gpu_ns;
-            }
+        let bounds = bounds.of(&self.shape);
+        figures.compute_bound_ns += bounds.compute_ns;
+        figures.memory_bound_ns += bounds.memory_ns;
+        if bounds.compute_ns > bounds.memory_ns {
+            figures.compute_limited_ns += record.gpu_ns;
         }
     }
 
@@ -192,12 +181,19 @@ impl StepMeter {
         figures.steps += 1;
         figures.gpu_ns += step.gpu_ns;
         figures.host_ns += step.host_ns;
+        figures.gemm_ns += step.time.gemm_ns;
+        figures.attention_ns += step.time.attention_ns;
+        figures.moe_ns += step.time.moe_ns;
+        figures.comms_ns += step.time.comms_ns;
+        figures.extrapolated_ns += step.time.extrapolated_ns;
+        figures.overheads_ns += step.time.launch_ns + step.time.elementwise_ns + step.time.sampler_ns;
         figures.host_bound_steps += u64::from(step.host_ns > step.gpu_ns);
         figures.preemptions += u64::from(step.num_preempted);
         if step.num_waiting > 0 {
             figures.waiting_ns += passed_ns;
             let free = f64::from(step.num_free_blocks) / self.usable_blocks;
-            if step.num_running >= self.max_num_seqs {
+            // Those that ended with the step had their places until now.
+            if step.num_running.max(step.num_scheduled_requests) >= self.max_num_seqs {
                 figures.waiting_for_seqs_ns += passed_ns;
             } else if free < 1.0 - NEARLY_ALL_BLOCKS || step.num_preempted > 0 {
                 figures.waiting_for_blocks_ns += passed_ns;

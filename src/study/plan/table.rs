@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+use super::command::cluster_line;
 use super::decision::Verdict;
 use super::recommend::Alternative;
 use super::result::{CandidateResult, Capacity, LoadResult, Outcome, PlanResult};
@@ -11,7 +12,7 @@ use crate::chart::number;
 use crate::study::sweep::{labels, value};
 
 /// Steps beyond what was measured are mentioned from this share of the GPU's time on.
-const EXTRAPOLATED: f64 = 0.01;
+pub(super) const EXTRAPOLATED: f64 = 0.01;
 
 /// What is planned for, the candidates, and the recommended one.
 pub fn terminal_text(result: &PlanResult) -> String {
@@ -23,11 +24,7 @@ pub fn terminal_text(result: &PlanResult) -> String {
 
 fn write_all(text: &mut String, result: &PlanResult) -> std::fmt::Result {
     let settings = &result.settings;
-    let load = result.rate.map_or_else(
-        || "the scenario's traffic".to_owned(),
-        |(field, rate)| format!("{} {}/s", number(rate), field.trim_end_matches("_per_s")),
-    );
-    writeln!(text, "load     {load}")?;
+    writeln!(text, "load     {}", load_text(result))?;
     for (index, target) in settings.targets.iter().enumerate() {
         writeln!(text, "{} {target}", if index == 0 { "targets " } else { "        " })?;
     }
@@ -39,35 +36,50 @@ fn write_all(text: &mut String, result: &PlanResult) -> std::fmt::Result {
         if settings.lost_replicas == 1 { "replica is" } else { "replicas are" }
     )?;
     writeln!(text, "\n{}\n", table(result))?;
-    for (index, candidate) in result.candidates.iter().enumerate() {
-        match &candidate.outcome {
-            Outcome::CannotRun(error) => writeln!(text, "{} cannot run: {error}", name(result, index))?,
-            Outcome::MeetsNoLoad(lowest) => {
-                writeln!(text, "{} meets no load: {}", name(result, index), why_not(result, lowest))?;
-            }
-            Outcome::FleetMisses(check) => writeln!(
-                text,
-                "{} meets the targets on one replica, but not on {} behind a router: {}",
-                name(result, index),
-                check.replicas,
-                why_not(
-                    result,
-                    [&check.with_losses, &check.with_headroom, &check.at_load]
-                        .into_iter()
-                        .find(|look| look.verdict != Verdict::Met)
-                        .unwrap_or(&check.at_load)
-                )
-            )?,
-            Outcome::Meets(capacity) if capacity.extrapolated > EXTRAPOLATED => writeln!(
-                text,
-                "{} is extrapolated: {:.0} % of its GPU time is beyond what was measured for its cost profile",
-                name(result, index),
-                100.0 * capacity.extrapolated
-            )?,
-            Outcome::Meets(_) => {}
+    for index in 0..result.candidates.len() {
+        if let Some(line) = outcome_text(result, index) {
+            writeln!(text, "{line}")?;
         }
     }
     recommendation(text, result)
+}
+
+/// What is planned for.
+pub(super) fn load_text(result: &PlanResult) -> String {
+    result.rate.map_or_else(
+        || "the scenario's traffic".to_owned(),
+        |(field, rate)| format!("{} {}/s", number(rate), field.trim_end_matches("_per_s")),
+    )
+}
+
+/// What loads are counted in.
+pub(super) fn rate_unit(result: &PlanResult) -> String {
+    result.rate.map_or_else(|| "times the load".to_owned(), |(field, _)| field.replace("_per_s", "/s"))
+}
+
+/// What has to be said of a candidate beside its figures.
+pub(super) fn outcome_text(result: &PlanResult, index: usize) -> Option<String> {
+    let name = candidate_name(result, index);
+    match &result.candidates[index].outcome {
+        Outcome::CannotRun(error) => Some(format!("{name} cannot run: {error}")),
+        Outcome::MeetsNoLoad(lowest) => Some(format!("{name} meets no load: {}", why_not(result, lowest))),
+        Outcome::FleetMisses(check) => {
+            let looks = [&check.at_least, &check.with_headroom, &check.at_load];
+            let missed = looks.into_iter().find(|look| look.verdict != Verdict::Met).unwrap_or(&check.at_load);
+            Some(format!(
+                "{name} meets the targets on one replica, but not on {} behind {}: {}",
+                check.counts.replicas(),
+                result.router_name(&check.router),
+                why_not(result, missed)
+            ))
+        }
+        Outcome::Meets(capacity) => (capacity.extrapolated > EXTRAPOLATED).then(|| {
+            format!(
+                "{name} is extrapolated: {:.0} % of its GPU time is beyond what was measured for its cost profile",
+                100.0 * capacity.extrapolated
+            )
+        }),
+    }
 }
 
 fn table(result: &PlanResult) -> String {
@@ -133,16 +145,17 @@ fn figures(result: &PlanResult, capacity: &Capacity) -> Vec<String> {
         format!("{:.3}", fleet.cost_per_million_output_tokens),
         number(result.latency_ms(capacity)),
         format!("{:.1} %", 100.0 * capacity.at_load.measured.hit_rate()),
-        capacity
-            .router_name()
-            .unwrap_or(if capacity.verified.is_empty() { "not tried" } else { "" })
-            .to_owned(),
+        match capacity.router() {
+            Some(router) => result.router_name(router),
+            None if capacity.verified.is_empty() => "not simulated".to_owned(),
+            None => String::new(),
+        },
         capacity.binding.name().to_owned(),
     ]
 }
 
 /// A candidate by its name or number, with what it differs in.
-fn name(result: &PlanResult, index: usize) -> String {
+pub(super) fn candidate_name(result: &PlanResult, index: usize) -> String {
     let candidate = &result.candidates[index];
     if let Some(name) = &candidate.name {
         return name.clone();
@@ -183,7 +196,11 @@ fn why_not(result: &PlanResult, look: &LoadResult) -> String {
 
 fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
     let Some(recommendation) = &result.recommendation else {
-        return writeln!(text, "No candidate meets the targets.");
+        return writeln!(
+            text,
+            "No candidate meets the targets. Add faster GPUs or more ranks (`grid: {{engine.tensor_parallel_size: \
+             [2, 4]}}`), or promise less."
+        );
     };
     let index = recommendation.candidate;
     let Some(capacity) = result.candidates[index].capacity() else { return Ok(()) };
@@ -193,7 +210,7 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
         text,
         "recommended  {} x {}: {:.2} per hour",
         fleet.replicas,
-        name(result, index),
+        candidate_name(result, index),
         fleet.cost_per_hour
     )?;
     writeln!(
@@ -205,31 +222,31 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
     )?;
     for check in &capacity.verified {
         let enough = if check.is_enough { "" } else { " are not enough" };
+        let replicas = check.counts.replicas();
         writeln!(
             text,
-            "simulated    {} {}{enough}: {} {} ms, hit rate {:.1} %; with {} lost {} ms",
-            check.replicas,
-            if check.replicas == 1 {
+            "simulated    {replicas} {}{enough}: {} {} ms, hit rate {:.1} %; {} at the load {} ms",
+            if replicas == 1 {
                 "replica".to_owned()
             } else {
-                format!("replicas behind {}", check.router.policy.name())
+                format!("replicas behind {}", result.router_name(&check.router))
             },
             result.latency_name(),
-            latency(&check.at_load),
+            number(result.latency_at_ms(&check.at_load)),
             100.0 * check.at_load.measured.hit_rate(),
-            result.settings.lost_replicas,
-            latency(&check.with_losses),
+            check.counts.at_least,
+            number(result.latency_at_ms(&check.at_least)),
         )?;
     }
     writeln!(
         text,
         "replicas     {} for the load, {} with headroom, {} with {} to lose",
-        fleet.replicas_at_least,
-        fleet.replicas_with_headroom,
-        fleet.replicas_with_losses,
+        fleet.counts.at_least,
+        fleet.counts.with_headroom,
+        fleet.counts.with_losses,
         result.settings.lost_replicas
     )?;
-    let unit = result.rate.map_or("times the load".to_owned(), |(field, _)| field.replace("_per_s", "/s"));
+    let unit = rate_unit(result);
     match &capacity.too_much {
         Some(too_much) => writeln!(
             text,
@@ -272,19 +289,10 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
         writeln!(text, "note         {note}")?;
     }
     writeln!(text, "\n{}", capacity.command)?;
-    match capacity.router_name() {
-        Some(router) => writeln!(
-            text,
-            "cluster: {{replicas: {}, router: {{policy: {router}}}}}  # in a scenario, to simulate the fleet",
-            fleet.replicas
-        ),
+    match cluster_line(capacity) {
+        Some(line) => writeln!(text, "{line}  # in a scenario, to simulate the fleet"),
         None => Ok(()),
     }
-}
-
-fn latency(look: &LoadResult) -> String {
-    let value = look.measured.values_ms.iter().flatten().next().copied();
-    number(value.unwrap_or(look.measured.ttft_p90_ms))
 }
 
 fn option(result: &PlanResult, alternative: &Alternative) -> String {
@@ -293,10 +301,11 @@ fn option(result: &PlanResult, alternative: &Alternative) -> String {
         Some(gives_up) => format!("up to {latency} ms, {gives_up}"),
         None => format!("{latency} ms"),
     };
+    let simulated = if alternative.is_simulated { "" } else { " (not simulated as a fleet)" };
     format!(
-        "{} x {}: {:.2} per hour, {} {gives_up}",
+        "{} x {}: {:.2} per hour, {} {gives_up}{simulated}",
         alternative.replicas,
-        name(result, alternative.candidate),
+        candidate_name(result, alternative.candidate),
         alternative.cost_per_hour,
         result.latency_name()
     )

@@ -1,39 +1,56 @@
 //! Whole fleets behind their routers: what one replica takes alone says little of how prefixes and load
 //! spread over many.
 
+use std::collections::HashMap;
+
 use rayon::prelude::*;
 
 use super::candidate::End;
 use super::decision::Verdict;
+use super::fleet::Counts;
 use super::recommend::recommend;
-use super::result::{FleetCheck, Outcome, PlanResult};
+use super::result::{FleetCheck, LoadResult, Outcome, PlanResult};
 use super::run::{Runs, Setup, Stopped};
-
-/// More replicas than so many times those that follow from one replica's capacity are not tried.
-const MOST_REPLICAS: u32 = 4;
-/// Where a fleet is not enough, a part of it is added: one in so many, and one at least.
-const ADDED: u32 = 8;
+use super::search::fewest_replicas;
 
 impl Runs<'_> {
-    /// Simulates the fleets on the front. A fleet that needs more replicas than one of them alone would
-    /// say is dearer, so that others may come to the front, until all on it have been simulated.
+    /// Simulates the fleets on the front, then those that are within reach of it. A fleet that needs more
+    /// or fewer replicas than one of them alone would say moves, so that others may come to the front,
+    /// until all that could matter have been simulated.
     pub fn verify(&self, result: &mut PlanResult) -> Result<(), Stopped> {
         loop {
             recommend(result);
             let is_open = |index: &usize| {
-                let candidate = &result.candidates[*index];
-                candidate.is_on_front && candidate.capacity().is_some_and(|it| it.verified.is_empty())
+                result.candidates[*index].capacity().is_some_and(|capacity| capacity.verified.is_empty())
             };
             let open: Vec<usize> = (0..result.candidates.len()).filter(is_open).collect();
-            if open.is_empty() {
+            let (on_front, others): (Vec<usize>, Vec<usize>) =
+                open.into_iter().partition(|&index| result.candidates[index].is_on_front);
+            let next = match on_front.is_empty() {
+                false => on_front,
+                true => others.into_iter().filter(|&index| self.is_within_reach(result, index)).collect(),
+            };
+            if next.is_empty() {
                 return Ok(());
             }
             let check = |&index: &usize| self.check_fleets(result, index);
-            let checks: Vec<_> = open.par_iter().map(check).collect::<Result<_, Stopped>>()?;
-            for (index, checks) in open.into_iter().zip(checks) {
+            let checks: Vec<_> = next.par_iter().map(check).collect::<Result<_, Stopped>>()?;
+            for (index, checks) in next.into_iter().zip(checks) {
                 self.take(result, index, checks);
             }
         }
+    }
+
+    /// No fleet that was simulated is as fast and cheaper by more than the plan's reach.
+    fn is_within_reach(&self, result: &PlanResult, index: usize) -> bool {
+        let reach = 1.0 + self.planner.header.settings.reach;
+        let Some(own) = result.candidates[index].capacity() else { return false };
+        let beats = |other: &super::result::Capacity| {
+            !other.verified.is_empty()
+                && other.fleet.cost_per_hour * reach < own.fleet.cost_per_hour
+                && result.latency_ms(other) <= result.latency_ms(own)
+        };
+        !result.candidates.iter().filter_map(|candidate| candidate.capacity()).any(beats)
     }
 
     /// The best of the routers decides over a candidate.
@@ -54,20 +71,23 @@ impl Runs<'_> {
                 check.at_load.measured.values_ms.first().copied().flatten().unwrap_or(f64::MAX)
             };
             let by_latency = latency(a.1).total_cmp(&latency(b.1));
-            a.1.replicas.cmp(&b.1.replicas).then(by_latency).then(a.0.cmp(&b.0))
+            a.1.counts.replicas().cmp(&b.1.counts.replicas()).then(by_latency).then(a.0.cmp(&b.0))
         });
         let Some((router, best)) = best else {
-            // All routers fail: the one that came nearest to the load tells why.
+            // All routers fail: the first tells why.
             if let Some(check) = checks.into_iter().next() {
                 candidate.outcome = Outcome::FleetMisses(Box::new(check));
             }
             return;
         };
-        capacity.fleet =
-            capacity.fleet.clone().with_replicas(best.replicas, scenario, settings, capacity.rates);
+        capacity.fleet = super::fleet::Fleet::new(best.counts, scenario, settings, capacity.rates);
         capacity.at_load = best.at_load.clone();
-        capacity.extrapolated = best.at_load.measured.steps.extrapolated();
-        capacity.router = (best.replicas > 1).then_some(router);
+        capacity.extrapolated = capacity.extrapolated.max(best.at_load.measured.steps.extrapolated());
+        if best.counts.replicas() > 1 {
+            let config = &best.router;
+            (capacity.command, capacity.notes) = super::candidate::start(scenario, Some(config));
+            capacity.router = Some(router);
+        }
         capacity.verified = checks;
     }
 
@@ -77,9 +97,9 @@ impl Runs<'_> {
         candidate: usize,
     ) -> Result<Result<Vec<FleetCheck>, String>, Stopped> {
         let Some(capacity) = result.candidates[candidate].capacity() else { return Ok(Ok(Vec::new())) };
-        let first = capacity.fleet.replicas;
+        let guess = capacity.fleet.counts;
         let routers = 0..self.planner.header.settings.routers.len();
-        let check = |router| self.check_fleet(candidate, router, first);
+        let check = |router| self.check_fleet(candidate, router, guess);
         match routers.into_par_iter().map(check).collect::<Result<Vec<_>, End>>() {
             Ok(checks) => Ok(Ok(checks)),
             Err(End::Failed(error)) => Ok(Err(error)),
@@ -87,26 +107,52 @@ impl Runs<'_> {
         }
     }
 
-    fn check_fleet(&self, candidate: usize, router: usize, first: u32) -> Result<FleetCheck, End> {
+    /// The fewest replicas that take the load, and the fewest that take it with headroom; so many of them
+    /// are rented that both are there when as many as may be lost are lost.
+    fn check_fleet(&self, candidate: usize, router: usize, guess: Counts) -> Result<FleetCheck, End> {
         let settings = &self.planner.header.settings;
-        let at = |load: f64, replicas: u32| {
+        let mut looks: HashMap<(u64, u32), LoadResult> = HashMap::new();
+        let mut look = |load: f64, replicas: u32| -> Result<LoadResult, End> {
+            if let Some(known) = looks.get(&(load.to_bits(), replicas)) {
+                return Ok(known.clone());
+            }
             // A single replica needs no router.
             let router = if replicas == 1 { 0 } else { router };
-            self.look(Setup { candidate, load, replicas, router })
+            let seen = self.look(Setup { candidate, load, replicas, router })?;
+            looks.insert((load.to_bits(), replicas), seen.clone());
+            Ok(seen)
         };
-        let mut replicas = first;
-        loop {
-            let with_headroom = at(1.0 + settings.headroom, replicas)?;
-            let with_losses = at(1.0, replicas.saturating_sub(settings.lost_replicas).max(1))?;
-            let at_load = at(1.0, replicas)?;
-            let is_enough =
-                [&with_headroom, &with_losses, &at_load].iter().all(|look| look.verdict == Verdict::Met);
-            let more = replicas + (replicas / ADDED).max(1);
-            if is_enough || more > first.saturating_mul(MOST_REPLICAS) {
-                let router = settings.routers[router].clone();
-                return Ok(FleetCheck { router, replicas, is_enough, at_load, with_headroom, with_losses });
+        let with_headroom = 1.0 + settings.headroom;
+        let mut tried = guess.replicas();
+        let mut fewest =
+            |load: f64, guess: u32, look: &mut dyn FnMut(f64, u32) -> Result<LoadResult, End>| {
+                fewest_replicas(guess, settings.precision, |replicas| {
+                    tried = replicas;
+                    Ok(look(load, replicas)?.verdict == Verdict::Met)
+                })
+            };
+        let found = match fewest(1.0, guess.at_least, &mut look)? {
+            None => None,
+            Some(at_least) => {
+                let more = f64::from(guess.with_headroom) / f64::from(guess.at_least);
+                let guess = (f64::from(at_least) * more).ceil() as u32;
+                fewest(with_headroom, guess, &mut look)?.map(|with_headroom| (at_least, with_headroom))
             }
-            replicas = more;
-        }
+        };
+        let counts = match found {
+            Some((at_least, with_headroom)) => Counts::new(at_least, with_headroom, settings.lost_replicas),
+            None => Counts::new(tried, tried, 0),
+        };
+        let replicas = counts.replicas();
+        let at_load = look(1.0, replicas)?;
+        Ok(FleetCheck {
+            router: settings.routers[router].clone(),
+            counts,
+            // More replicas than are enough are nearly always enough; where they are not, it is told.
+            is_enough: found.is_some() && at_load.verdict == Verdict::Met,
+            at_least: look(1.0, counts.at_least)?,
+            with_headroom: look(with_headroom, counts.with_headroom)?,
+            at_load,
+        })
     }
 }

@@ -3,19 +3,21 @@
 use std::path::Path;
 
 use super::PlanError;
+use super::page::page;
 use super::plot;
 use super::result::{Outcome, PlanResult};
 use crate::report::json::pretty;
 use crate::study::journal::write_whole;
 
 /// What a finished plan writes beside its journal.
-pub(super) const RESULTS: [&str; 3] = ["candidates.csv", "plan.json", "plan.svg"];
+pub(super) const RESULTS: [&str; 4] = ["candidates.csv", "plan.json", "plan.svg", "report.html"];
 
 impl PlanResult {
-    /// Writes tables and the plot.
+    /// Writes tables, the plot and the page.
     pub(super) fn write(&self, folder: &Path) -> Result<(), PlanError> {
         write_whole(&folder.join("candidates.csv"), self.candidates_csv().as_bytes())?;
-        write_whole(&folder.join("plan.svg"), plot::cost_and_latency(self).as_bytes())?;
+        write_whole(&folder.join("plan.svg"), plot::file(self).as_bytes())?;
+        write_whole(&folder.join("report.html"), page(self).as_bytes())?;
         write_whole(&folder.join("plan.json"), pretty(self).as_bytes())?;
         Ok(())
     }
@@ -76,9 +78,9 @@ impl PlanResult {
                         capacity.too_much.as_ref().map(|it| it.load.to_string()).unwrap_or_default(),
                         capacity.highest.measured.requests_per_s.to_string(),
                         capacity.binding.name().to_owned(),
-                        fleet.replicas_at_least.to_string(),
-                        fleet.replicas_with_headroom.to_string(),
-                        fleet.replicas_with_losses.to_string(),
+                        fleet.counts.at_least.to_string(),
+                        fleet.counts.with_headroom.to_string(),
+                        fleet.counts.with_losses.to_string(),
                         fleet.replicas.to_string(),
                         fleet.gpus.to_string(),
                         fleet.cost_per_hour.to_string(),
@@ -92,7 +94,7 @@ impl PlanResult {
                         measured.steps.usage_mean().to_string(),
                         measured.steps.gpu_busy().to_string(),
                         capacity.extrapolated.to_string(),
-                        capacity.router_name().unwrap_or_default().to_owned(),
+                        capacity.router().map(|it| self.router_name(it)).unwrap_or_default(),
                         (!capacity.verified.is_empty()).to_string(),
                         candidate.is_on_front.to_string(),
                         recommended.to_string(),

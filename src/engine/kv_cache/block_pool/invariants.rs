@@ -18,7 +18,7 @@ impl BlockPool {
         }
         let num_free = is_free.iter().filter(|&&free| free).count();
         assert_eq!(self.get_num_free_blocks() as usize, num_free, "blocks in the free queue");
-        assert_eq!(self.free_block_queue.iter_rev().count(), num_free, "blocks from the tail back");
+        assert_eq!(self.free_block_queue.iter().rev().count(), num_free, "blocks from the tail back");
 
         let mut num_pairs = 0;
         for (id, state) in (0..).zip(&self.blocks) {
