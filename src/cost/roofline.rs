@@ -283,7 +283,8 @@ mod tests {
                     last = time;
                 }
                 last = 0;
-                for tokens in [1, 16, 100, 512, 2048, 8192] {
+                // FlashAttention 2 packs the heads of single queries first, which takes longer than it saves.
+                for tokens in [2, 16, 100, 512, 2048, 8192] {
                     let time = cost.step_time(&prefill(tokens, 512)).gpu_ns();
                     assert!(time > last, "{name} on {gpu}: {tokens} tokens");
                     last = time;
