@@ -319,7 +319,8 @@ fn every_sweep_of_ours_runs() {
         let path = entry.unwrap().path();
         let out = dir.path().join(path.file_stem().unwrap());
         // Shorter, for the checks of a debug build.
-        let shorter = match fs::read_to_string(&path).unwrap().contains("/routers.yaml") {
+        let sweep = fs::read_to_string(&path).unwrap();
+        let shorter = match ["/routers.yaml", "/shared_store.yaml"].iter().any(|it| sweep.contains(it)) {
             true => "workload.shared_prefix.num_sessions=40",
             false => "workload.chat.num_sessions=2",
         };

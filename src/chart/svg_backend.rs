@@ -55,11 +55,14 @@ impl SvgBackend<'_> {
         let Some(first) = points.next() else { return };
         self.push(format_args!("<path d=\"M{} {}", first.0, first.1));
         let mut last = first;
-        self.out.push('l');
         for (index, point) in points.enumerate() {
             let (dx, dy) = (point.0 - last.0, point.1 - last.1);
             // A sign tells numbers apart as well as a space does.
-            let before = if index == 0 || dx < 0 { "" } else { " " };
+            let before = match index {
+                0 => "l",
+                _ if dx < 0 => "",
+                _ => " ",
+            };
             let between = if dy < 0 { "" } else { " " };
             self.push(format_args!("{before}{dx}{between}{dy}"));
             last = point;
@@ -197,5 +200,23 @@ pub(super) fn escape(out: &mut String, text: &str) {
             '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' => out.push('\u{fffd}'),
             _ => out.push(character),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_any_number_of_points_is_a_path_that_browsers_take() {
+        let black = BackendColor { alpha: 1.0, rgb: (0, 0, 0) };
+        let path = |points: &[BackendCoord]| {
+            let mut out = String::new();
+            SvgBackend { out: &mut out, size: (100, 100) }.path(points.iter().copied(), false, &black);
+            out.split('"').nth(1).unwrap_or_default().to_owned()
+        };
+        assert_eq!(path(&[]), "");
+        assert_eq!(path(&[(4, 7)]), "M4 7");
+        assert_eq!(path(&[(4, 7), (9, 5), (2, 5), (3, 6)]), "M4 7l5-2-7 0 1 1");
     }
 }

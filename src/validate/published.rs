@@ -25,7 +25,7 @@ const MAX_NUM_BATCHED_TOKENS: u32 = 8192;
 
 /// Whether a table took the ranks of expert parallelism for others than those of tensor parallelism, as
 /// AIConfigurator's does of some runs: names say `tp2_ep2`, columns 2 x 2 with 4 for the experts, and TPOT is
-/// that of the row with `tp` 2 and `ep` 2 at the same number of users, within half a per cent.
+/// that of the row with `tp` 2 and `ep` 2 at the same number of users, within 1 %.
 pub(super) fn multiplies_ranks(source: &str, [tp, dp, ep]: [u32; 3]) -> bool {
     source == "aiconfigurator/silicon_sample.csv" && dp == tp && dp > 1 && ep == tp * dp
 }
