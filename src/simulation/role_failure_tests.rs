@@ -5,6 +5,7 @@
 use proptest::prelude::*;
 
 use super::disaggregation_tests::Servers;
+use super::lifecycle::tests::autoscaler;
 use super::tests::{Listed, Seen};
 use super::*;
 use crate::engine::FinishReason;
@@ -118,21 +119,8 @@ fn a_replica_that_drains_goes_when_its_blocks_have_been_read() {
 
 #[test]
 fn each_pool_is_scaled_by_its_own_metric() {
-    let at_once =
-        ScalingRules { stabilization_window_s: Some(0.0), period_s: Some(1e-5), ..ScalingRules::default() };
-    let autoscaler = AutoscalerConfig {
-        min_replicas: 1,
-        max_replicas: 2,
-        metric: ScalingMetric::RequestsInFlight,
-        target: 2.0,
-        interval_s: 1e-5,
-        tolerance: 0.1,
-        start_up_s: 5e-6,
-        scale_up: at_once,
-        scale_down: at_once,
-    };
     let pool = |replicas: std::ops::Range<usize>| PoolScaler {
-        autoscaler: Autoscaler::new(autoscaler.clone(), 1),
+        autoscaler: Autoscaler::new(autoscaler(), 1),
         replicas,
     };
     let lifecycle = LifecycleConfig {

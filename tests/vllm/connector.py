@@ -24,7 +24,23 @@ SENDING_STATUSES = (
 )
 
 
-class CaseConnector(KVConnectorBase_V1, SupportsHMA):
+class SchedulerSide(KVConnectorBase_V1, SupportsHMA):
+    """The worker side of the interface is empty: there is no worker."""
+
+    def start_load_kv(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("no worker")
+
+    def wait_for_layer_load(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("no worker")
+
+    def save_kv_layer(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("no worker")
+
+    def wait_for_save(self) -> None:
+        raise NotImplementedError("no worker")
+
+
+class CaseConnector(SchedulerSide):
     """Follows `requests[].kv` of the case."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
@@ -108,7 +124,7 @@ class CaseConnector(KVConnectorBase_V1, SupportsHMA):
         for req_id, blocks in self._sync_failures.pop(now, {}).items():
             self._failed.add(req_id)
             invalid |= blocks
-        received = _due(self._loading, now)
+        received = take_due(self._loading, now)
         failed = [req_id for req_id in received if req_id in self._failing_requests]
         self._failed.update(failed)
         for req_id in received:
@@ -116,7 +132,7 @@ class CaseConnector(KVConnectorBase_V1, SupportsHMA):
             if blocks:
                 self._failed.add(req_id)
                 invalid |= blocks
-        sent = _due(self._sending, now)
+        sent = take_due(self._sending, now)
         if not (received or sent or invalid):
             return None
         # Lists for the ids, so that vLLM walks them in the order of the loads.
@@ -127,22 +143,8 @@ class CaseConnector(KVConnectorBase_V1, SupportsHMA):
             failed_recving=failed,
         )
 
-    # The worker side of the interface: there is no worker.
 
-    def start_load_kv(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("no worker")
-
-    def wait_for_layer_load(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("no worker")
-
-    def save_kv_layer(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("no worker")
-
-    def wait_for_save(self) -> None:
-        raise NotImplementedError("no worker")
-
-
-def _due(waiting: dict[str, int], now: int) -> list[str]:
+def take_due(waiting: dict[str, int], now: int) -> list[str]:
     """Take the ids whose time has come out of `waiting`, oldest first."""
     ids = [req_id for req_id, due in waiting.items() if due <= now]
     for req_id in ids:

@@ -6,12 +6,8 @@ and no network: `take_output` says what the workers would have reported.
 
 from typing import Any
 
-from connector import KV_PARAMS_KEY
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (
-    KVConnectorBase_V1,
-    KVConnectorMetadata,
-    SupportsHMA,
-)
+from connector import KV_PARAMS_KEY, SchedulerSide, take_due
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
     NixlPullConnectorScheduler,
 )
@@ -41,7 +37,7 @@ def transfer_params(spec: dict[str, Any]) -> dict[str, Any]:
     return {**DECODE, **remote, KV_PARAMS_KEY: pull}
 
 
-class PullConnector(KVConnectorBase_V1, SupportsHMA):
+class PullConnector(SchedulerSide):
     """Follows `requests[].pull` of the case."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
@@ -110,8 +106,8 @@ class PullConnector(KVConnectorBase_V1, SupportsHMA):
 
     def take_output(self) -> KVConnectorOutput | None:
         """What the workers report with the output of call `processed_index`."""
-        received = _due(self._reading, self.processed_index)
-        sent = _due(self._sending, self.processed_index)
+        received = take_due(self._reading, self.processed_index)
+        sent = take_due(self._sending, self.processed_index)
         if not (received or sent):
             return None
         return KVConnectorOutput(
@@ -120,25 +116,3 @@ class PullConnector(KVConnectorBase_V1, SupportsHMA):
             invalid_block_ids=set(),
             failed_recving=[req_id for req_id in received if req_id in self._failing],
         )
-
-    # The worker side of the interface: there is no worker.
-
-    def start_load_kv(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("no worker")
-
-    def wait_for_layer_load(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("no worker")
-
-    def save_kv_layer(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("no worker")
-
-    def wait_for_save(self) -> None:
-        raise NotImplementedError("no worker")
-
-
-def _due(waiting: dict[str, int], now: int) -> list[str]:
-    """Take the ids whose time has come out of `waiting`, oldest first."""
-    ids = [req_id for req_id, due in waiting.items() if due <= now]
-    for req_id in ids:
-        del waiting[req_id]
-    return ids

@@ -7,7 +7,7 @@ mod autoscaler;
 mod config;
 mod control;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::VecDeque;
 use std::ops::Range;

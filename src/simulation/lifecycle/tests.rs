@@ -110,7 +110,8 @@ fn requests_that_wait_for_nobody_are_an_error() {
     assert!(matches!(error, SimulationError::NobodyReady { num_waiting: 2, .. }), "{error}");
 }
 
-fn autoscaler() -> AutoscalerConfig {
+/// Up to two replicas, each for two requests, looked at every 10,000 ns.
+pub(in crate::simulation) fn autoscaler() -> AutoscalerConfig {
     let at_once =
         ScalingRules { stabilization_window_s: Some(0.0), period_s: Some(1e-5), ..ScalingRules::default() };
     AutoscalerConfig {
