@@ -31,3 +31,39 @@ fn a_closed_pipe_is_no_error() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_terminal_is_told() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvsim"));
+    let output = command.args(["size", "Llama-3.1-8B", "H100"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.starts_with("error: cannot write to stdout: No space left"), "{told}");
+}
+
+/// A limit on the size of files stands for a full disk: one error that names the file, and nothing is left.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_leaves_nothing_half_written() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let scenario = format!("{root}/scenarios/chat.yaml --set workload.chat.duration_s=20");
+    for command in [
+        format!("run {scenario} --out out"),
+        format!("curve {scenario} --out out"),
+        format!("trace generate {root}/scenarios/chat.yaml out"),
+        format!("trace generate {root}/scenarios/chat.yaml out.gz"),
+        format!("trace generate {root}/scenarios/chat.yaml out.zst"),
+        format!("trace convert {root}/traces/mooncake_sample.jsonl out"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let script = format!("trap '' XFSZ; ulimit -f 4; exec {} {command}", env!("CARGO_BIN_EXE_kvsim"));
+        let output = Command::new("sh").args(["-c", &script]).current_dir(dir.path()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command}: {told}");
+        assert!(told.starts_with("error: cannot write ") && told.contains("out"), "{command}: {told}");
+        assert_eq!(told.lines().count(), 1, "{command}: {told}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{command}");
+    }
+}

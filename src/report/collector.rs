@@ -1,5 +1,6 @@
 //! Adds up what a simulation tells, step by step.
 
+use super::backlog::Backlog;
 use super::blocks_csv::Residencies;
 use super::distribution::Distribution;
 use super::fleet::FleetSummary;
@@ -61,6 +62,7 @@ pub(super) struct Collector {
     spec: SpecDecodingStats,
     requests: Requests,
     tokens: Tokens,
+    backlog: Backlog,
     queue_ns: Vec<u64>,
     ttft_ns: Vec<u64>,
     tpot_ns: Vec<u64>,
@@ -115,6 +117,7 @@ impl Collector {
             spec: SpecDecodingStats::default(),
             requests: Requests::default(),
             tokens: Tokens::default(),
+            backlog: Backlog::default(),
             queue_ns: Vec::new(),
             ttft_ns: Vec::new(),
             tpot_ns: Vec::new(),
@@ -179,6 +182,7 @@ impl Collector {
             FinishReason::Error => &mut requests.failed,
         } += 1;
         self.tenants.on_request(request);
+        self.backlog.on_request(request);
         let is_finished = request.is_whole();
         if is_finished {
             requests.finished += 1;
@@ -363,7 +367,11 @@ impl Collector {
             num_gpus: info.num_gpus(),
             workload,
             duration_s,
-            requests: self.requests,
+            overload: self.backlog.overload(duration_s),
+            requests: Requests {
+                waiting_at_last_arrival: self.backlog.waiting_at_last_arrival(),
+                ..self.requests
+            },
             tokens: self.tokens,
             throughput: Throughput {
                 requests_per_s: per_s(self.requests.finished),
@@ -445,6 +453,7 @@ impl Collector {
                     self.gpu_ns,
                 ),
             },
+            caveats: info.caveats.clone(),
             speculative_decoding: (self.spec.num_drafts > 0).then(|| SpeculativeDecoding {
                 drafts: self.spec.num_drafts,
                 draft_tokens: self.spec.num_draft_tokens,

@@ -1,5 +1,6 @@
 //! A run's report: follows a simulation, and writes a folder of tables, plots and a summary.
 
+mod backlog;
 mod blocks_csv;
 mod collector;
 mod distribution;

@@ -23,6 +23,10 @@ pub struct RunSummary {
     pub workload: WorkloadNotes,
     /// Simulated time from the start to the last output.
     pub duration_s: f64,
+    /// Said where the queue grew as long as requests came, so that latencies are those of a server with too much
+    /// to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overload: Option<String>,
     pub requests: Requests,
     pub tokens: Tokens,
     pub throughput: Throughput,
@@ -32,6 +36,9 @@ pub struct RunSummary {
     pub external_cache: Option<ExternalCache>,
     pub kv_cache: KvCache,
     pub steps: Steps,
+    /// What the times and the number of blocks rest on where nothing was measured, one sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub caveats: Vec<String>,
     /// With speculative decoding.
     pub speculative_decoding: Option<SpeculativeDecoding>,
     pub kv_events: Option<u64>,
@@ -58,6 +65,8 @@ pub struct Requests {
     pub failed: u64,
     /// How often a running request was put back.
     pub preemptions: u64,
+    /// Those that came before the last one and still waited when it came, for their first token to be scheduled.
+    pub waiting_at_last_arrival: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

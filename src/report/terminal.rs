@@ -44,6 +44,9 @@ pub fn terminal_table(summary: &RunSummary) -> String {
             requests.finished, summary.duration_s, summary.throughput.requests_per_s, requests.preemptions
         ),
     );
+    if let Some(overload) = &summary.overload {
+        row("overloaded", overload.clone());
+    }
     if requests.aborted > 0 {
         row(
             "aborted",
@@ -120,6 +123,9 @@ pub fn terminal_table(summary: &RunSummary) -> String {
                 100.0 * steps.extrapolated
             ),
         );
+    }
+    for caveat in &summary.caveats {
+        row("not measured", caveat.clone());
     }
     if let Some(spec) = &summary.speculative_decoding {
         row(

@@ -29,6 +29,7 @@ impl Scenario {
             kv_events: self.engine.enable_kv_cache_events,
             tenants: simulation.tenants().to_vec(),
             not_shared_because: self.not_shared_because(),
+            caveats: self.caveats(),
             fleet: self.fleet_info(),
         }
     }

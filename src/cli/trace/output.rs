@@ -24,7 +24,7 @@ pub(super) struct OutputArguments {
     /// The trace to write; .gz and .zst at the end of its name compress it
     #[arg(id = "OUT")]
     path: PathBuf,
-    /// Its format: kvsim, which can say everything, or mooncake
+    /// Its format: kvsim, which can say everything, or mooncake, dynamo, aiperf ...
     #[arg(long, value_name = "FORMAT", default_value = "kvsim", value_parser = parse_writable)]
     to: TraceFormat,
 }
@@ -59,7 +59,8 @@ impl OutputArguments {
     ) -> Result<Written, Box<dyn Error>> {
         let file = self.create()?;
         let mut totals = Totals::default();
-        let mut writer = TraceWriter::new(self.to, header, Compressed::new(&self.path, file.reopen()?))?;
+        let text = Named { path: &self.path, text: Compressed::new(&self.path, file.reopen()?) };
+        let mut writer = TraceWriter::new(self.to, header, text)?;
         write(&mut |request| {
             totals.add(request)?;
             writer.write(request)
@@ -121,7 +122,33 @@ impl OutputArguments {
     }
 
     fn cannot(&self, error: &io::Error) -> String {
-        format!("cannot write {}: {error}", self.path.display())
+        cannot(&self.path, error)
+    }
+}
+
+fn cannot(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {error}", path.display())
+}
+
+/// Errors name the trace, and not the file that becomes it.
+struct Named<'a> {
+    path: &'a Path,
+    text: Compressed,
+}
+
+impl Named<'_> {
+    fn error(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), cannot(self.path, error))
+    }
+}
+
+impl Write for Named<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.write(bytes).map_err(|error| self.error(&error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.text.flush().map_err(|error| self.error(&error))
     }
 }
 
