@@ -67,3 +67,46 @@ fn a_full_disk_leaves_nothing_half_written() {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{command}");
     }
 }
+
+/// A pipe can be read once: a trace in one is refused, and not waited for.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_trace_in_a_pipe_is_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvsim"));
+    command.args(["run", "scenarios/mooncake.yaml", "--trace", "/dev/stdin", "--out", "never_a_pipe"]);
+    let mut child = command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "error: --trace /dev/stdin: /dev/stdin is a pipe or a device, but a trace is read more than once\n  \
+         help: save it to a file first\n"
+    );
+}
+
+/// As root a rename would put a file in the place of a device.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_device_stays_a_device() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    for arguments in [
+        ["trace", "convert", "traces/mooncake_sample.jsonl", "/dev/null", "--to", "mooncake"],
+        ["run", "scenarios/explore.yaml", "--out", "never_a_device", "--trace-events", "/dev/null"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kvsim"));
+        let output = command.args(arguments).current_dir(root).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "error: cannot write /dev/null: it is a pipe or a device; name a file\n"
+        );
+        assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+    }
+}

@@ -107,6 +107,7 @@ fn the_recording_is_what_vllm_decided() {
         tenants: Vec::new(),
         not_shared_because: None,
         caveats: Vec::new(),
+        goodput: None,
         fleet: None,
     };
     let dir = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@ use super::backlog::Backlog;
 use super::blocks_csv::Residencies;
 use super::distribution::Distribution;
 use super::fleet::FleetSummary;
+use super::goodput::GoodputTally;
 use super::inter_token::InterTokenLatencies;
 use super::lifecycle::LifecycleTally;
 use super::log_histogram::LogHistogram;
@@ -63,6 +64,8 @@ pub(super) struct Collector {
     requests: Requests,
     tokens: Tokens,
     backlog: Backlog,
+    /// If users are promised something.
+    goodput: Option<GoodputTally>,
     queue_ns: Vec<u64>,
     ttft_ns: Vec<u64>,
     tpot_ns: Vec<u64>,
@@ -118,6 +121,7 @@ impl Collector {
             requests: Requests::default(),
             tokens: Tokens::default(),
             backlog: Backlog::default(),
+            goodput: info.goodput.map(|limits| GoodputTally::new(limits, &info.tenants)),
             queue_ns: Vec::new(),
             ttft_ns: Vec::new(),
             tpot_ns: Vec::new(),
@@ -183,6 +187,9 @@ impl Collector {
         } += 1;
         self.tenants.on_request(request);
         self.backlog.on_request(request);
+        if let Some(goodput) = &mut self.goodput {
+            goodput.on_request(request);
+        }
         let is_finished = request.is_whole();
         if is_finished {
             requests.finished += 1;
@@ -386,6 +393,7 @@ impl Collector {
                 itl: InterTokenLatencies::summary(self.replicas.iter().map(|replica| &replica.inter_token)),
                 e2e: LatencyMs::of_ns(&mut self.e2e_ns),
             },
+            goodput: self.goodput.as_ref().map(|tally| tally.summary(duration_s)),
             prefix_cache: PrefixCache {
                 total: HitRate::of(total.queries, total.hits),
                 preempted: HitRate::of(total.preempted_queries, total.preempted_hits),

@@ -8,6 +8,7 @@ use super::explorer::{ExploreOptions, Recorder};
 use super::fleet::{self, FleetInfo};
 use super::folder::Folder;
 use super::followers::Followers;
+use super::goodput::GoodputLimits;
 use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
@@ -57,6 +58,8 @@ pub struct RunInfo {
     pub not_shared_because: Option<String>,
     /// What the times and the number of blocks rest on where nothing was measured.
     pub caveats: Vec<String>,
+    /// What users are promised.
+    pub goodput: Option<GoodputLimits>,
     /// With several replicas, or one of several data-parallel ranks.
     pub fleet: Option<FleetInfo>,
 }

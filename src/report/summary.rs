@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::fleet::FleetSummary;
+use super::goodput::Goodput;
 use super::log_histogram::DurationS;
 use super::percentiles::LatencyMs;
 use super::tenants::Fairness;
@@ -31,6 +32,9 @@ pub struct RunSummary {
     pub tokens: Tokens,
     pub throughput: Throughput,
     pub latency: Latency,
+    /// Where the scenario says what users are promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<Goodput>,
     pub prefix_cache: PrefixCache,
     /// The store behind the GPU's cache, if there is one.
     pub external_cache: Option<ExternalCache>,

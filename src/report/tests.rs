@@ -53,6 +53,7 @@ pub(super) fn info(config: &EngineConfig) -> RunInfo {
         tenants: Vec::new(),
         not_shared_because: None,
         caveats: Vec::new(),
+        goodput: None,
         fleet: None,
     }
 }

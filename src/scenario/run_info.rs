@@ -30,6 +30,7 @@ impl Scenario {
             tenants: simulation.tenants().to_vec(),
             not_shared_because: self.not_shared_because(),
             caveats: self.caveats(),
+            goodput: self.file.goodput,
             fleet: self.fleet_info(),
         }
     }
