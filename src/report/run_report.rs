@@ -220,7 +220,7 @@ impl RunReport {
     fn keep_error(&mut self, name: &str, result: std::io::Result<()>) {
         if let Err(source) = result {
             let path = self.folder.file(name);
-            self.error.get_or_insert_with(|| ReportError::Write { path, source });
+            self.error.get_or_insert(ReportError::Write { path, source });
         }
     }
 }
