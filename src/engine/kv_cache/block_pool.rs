@@ -267,6 +267,11 @@ impl BlockPool {
         true
     }
 
+    /// Appends the first block with each of these hashes in a group, up to the first miss.
+    pub(super) fn get_cached_blocks(&self, hashes: &[BlockHash], group_id: u32, blocks: &mut Vec<BlockId>) {
+        self.cached_block_hash_to_block[group_id as usize].get_blocks(hashes, blocks);
+    }
+
     /// Gives full blocks of a request, whose table is `blocks`, their hashes, so that others can hit
     /// them, and queues the event for it.
     pub(super) fn cache_full_blocks(&mut self, request: &Request, blocks: &[BlockId], full: &FullBlocks) {
