@@ -47,7 +47,7 @@ impl EngineTimes {
     pub fn peek(&self) -> Option<(SimTime, Turn, u32)> {
         let first = *self.earliest.get(1)?;
         let turn = if first as u32 & ITERATE == 0 { Turn::Update } else { Turn::Iterate };
-        (first != NEVER).then(|| (SimTime((first >> 32) as u64), turn, first as u32 & !ITERATE))
+        (first != NEVER).then_some((SimTime((first >> 32) as u64), turn, first as u32 & !ITERATE))
     }
 
     /// An engine has no such turn before it.
