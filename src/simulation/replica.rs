@@ -434,7 +434,7 @@ impl Replica {
                 continue;
             }
             let record = request_record(self.index, &live, finished, true, now);
-            observer.on_output_steps(&record, live.output_steps.spans());
+            observer.on_output_steps(&record, &live.output_steps.into_spans());
             observer.on_request(&record);
         }
         self.spare.push(batch);

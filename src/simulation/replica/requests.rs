@@ -107,7 +107,7 @@ impl Replica {
             num_local_cached_tokens: 0,
             num_external_cached_tokens: 0,
             num_sampled: 0,
-            rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
+            rng: self.drafts.map(|drafts| Box::new(rng::stream(drafts.seed, "draft acceptance", index))),
         });
         let call = EngineCall::AddRequest { slot, id: index };
         tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
@@ -145,7 +145,7 @@ impl Replica {
         for finished in &finished {
             let Some(live) = self.live[slot.index()].take() else { continue };
             let record = request_record(self.index, &live, finished, was_admitted, now);
-            observer.on_output_steps(&record, live.output_steps.spans());
+            observer.on_output_steps(&record, &live.output_steps.into_spans());
             observer.on_request(&record);
         }
         true
