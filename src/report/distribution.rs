@@ -2,6 +2,9 @@
 
 use rayon::slice::ParallelSliceMut;
 
+/// So many are worth the help of other threads, which in a study simulate other points meanwhile.
+const LARGE: usize = 1 << 22;
+
 /// Each value once, rising, with how many are not above it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Distribution {
@@ -18,7 +21,11 @@ impl Distribution {
     /// Of values in any order, and how often each is there. Of a long run of many replicas they are tens of
     /// millions.
     pub fn of_counts(mut counts: Vec<(u64, u64)>) -> Self {
-        counts.par_sort_unstable_by_key(|count| count.0);
+        if counts.len() < LARGE {
+            counts.sort_unstable_by_key(|count| count.0);
+        } else {
+            counts.par_sort_unstable_by_key(|count| count.0);
+        }
         counts.dedup_by(|next, kept| {
             let is_same = next.0 == kept.0;
             kept.1 += if is_same { next.1 } else { 0 };
