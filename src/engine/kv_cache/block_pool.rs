@@ -479,9 +479,10 @@ impl BlockPool {
             state.ref_cnt = 1;
             if let Some(residency) = &mut self.residency {
                 if self.enable_caching {
-                    residency.on_block_evicted(block, self.now_ns, cached);
+                    residency.on_block_allocated_anew(block, self.now_ns, cached);
+                } else {
+                    residency.on_block_allocated(block, self.now_ns);
                 }
-                residency.on_block_allocated(block, self.now_ns);
             }
         }
     }
