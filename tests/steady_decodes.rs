@@ -313,7 +313,7 @@ fn steps_do_not_allocate() {
         for policy in ["round_robin", "prefix_aware", "kv_aware"] {
             let text = format!(
                 "{{name: steps, model: Llama-3.1-8B, gpu: H100, engine: {engine},
-                  cluster: {{replicas: 3, router: {{policy: {policy}, block_size: 32}}}},
+                  cluster: {{replicas: 3, router: {{policy: {policy}, block_size: 32, cache_threshold: 1}}}},
                   workload: {{random: {{arrival_process: {{batch: {{at_s: 0}}}}, num_requests: 40,
                   prefix_len: 200, input_len: 300, output_len: 2000}}}}}}"
             );
