@@ -19,7 +19,7 @@ pub(super) struct ConvertArguments {
 }
 
 pub(super) fn convert(arguments: &ConvertArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
-    arguments.output.check_is_not(arguments.input.path())?;
+    arguments.output.check_keeps(arguments.input.path())?;
     let mut reader = arguments.input.open(console)?;
     let header = reader.header(None);
     let written = arguments.output.write(&header, console, |write| {
