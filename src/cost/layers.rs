@@ -124,9 +124,10 @@ impl Layers {
     /// After attention and after the MLP, and for norms over all heads.
     fn all_reduces_us(&self, num_tokens: u32) -> f64 {
         let tokens = f64::from(num_tokens);
+        // A norm follows each.
         let all_reduce_us = |token_bytes: f64| {
             let all_reduce = self.all_reduce.as_ref().filter(|_| token_bytes > 0.0);
-            all_reduce.map_or(0.0, |all_reduce| all_reduce.time_us(token_bytes * tokens))
+            all_reduce.map_or(0.0, |all_reduce| all_reduce.fused_us(token_bytes * tokens))
         };
         let mut num_all_reduces = 2.0 * self.num_layers;
         if let Some((layers, experts)) = &self.experts
