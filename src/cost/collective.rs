@@ -160,13 +160,17 @@ impl AllReduce {
         Some(Self { law })
     }
 
+    /// Whether the norm that follows a message of `bytes` on every rank is in the same kernel.
+    pub fn fuses_norm(&self, bytes: f64) -> bool {
+        matches!(&self.law, Ranked::Nvlink { ranks, compute_capability, .. }
+            if bytes <= fused_max_bytes(*compute_capability, *ranks))
+    }
+
     /// A message of `bytes` on every rank that a norm follows.
     pub fn fused_us(&self, bytes: f64) -> f64 {
         let alone = self.time_us(bytes);
         match &self.law {
-            Ranked::Nvlink { law, ranks, compute_capability, link_bytes_per_us }
-                if bytes <= fused_max_bytes(*compute_capability, *ranks) =>
-            {
+            Ranked::Nvlink { law, ranks, link_bytes_per_us, .. } if self.fuses_norm(bytes) => {
                 let way = |way| nvlink_us(law, way, f64::from(*ranks), bytes, *link_bytes_per_us);
                 alone.min(way(Way::Direct)).min(way(Way::Switch))
             }

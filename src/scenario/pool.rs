@@ -98,7 +98,15 @@ impl Pool {
     /// The cost with a profile of its GPU.
     pub fn cost_with(&self, profile: Profile) -> CostModel {
         let (parallelism, drafts) = (self.section.parallelism(), self.section.drafts());
-        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, &parallelism, drafts, profile)))
+        let graphs = self.cuda_graphs();
+        CostModel::Roofline(Box::new(Roofline::new(
+            &self.model,
+            self.gpu,
+            &parallelism,
+            graphs,
+            drafts,
+            profile,
+        )))
     }
 }
 
