@@ -6,7 +6,9 @@
 //! and collectives `comms_scale` times (a server fuses them with the norms beside them). Between two steps the GPU waits
 //! `gpu_step_us` for inputs, launch and sampled tokens. The CPU launches an operator in `launch_us`; a step that is
 //! not in a CUDA graph takes at least as long as all of its launches. On the CPU a step takes `host_step_us` and
-//! `host_request_us` for each of its requests; asynchronous scheduling hides that behind the GPU.
+//! `host_request_us` for each of its requests; asynchronous scheduling hides that behind the GPU. A step that
+//! is scheduled synchronously takes `sync_step_us` and `sync_request_us` instead, with the GPU idle: messages to
+//! the workers, their inputs and the way of the sampled tokens back are in it too.
 //! In front of the engine a request takes `frontend_us` and `frontend_user_us` for each user whose
 //! tokens the front end streams: HTTP, messages between processes, detokenising. Requests that come
 //! together are passed on one after the other: the API server's event loop and its tokenising thread
@@ -17,8 +19,9 @@ use super::law::law;
 
 law! {
     /// Step overhead, which no kernel table holds. What a profile does not say is about what
-    /// `kvsim calibrate bench` found on the GPUs with end-to-end results; the two host terms, which
-    /// those hide behind the GPU, are those that BLIS fitted to vLLM 0.15.1 on H100.
+    /// `kvsim calibrate bench` found on the GPUs with end-to-end results. `host_step_us` and
+    /// `host_request_us`, which asynchronous scheduling hides, are those that BLIS fitted to vLLM 0.15.1 on
+    /// H100; the two of synchronous scheduling are what vLLM 0.12 took on H100, the one GPU with such results.
     #[serde(default)]
     pub struct HostLaw[] {
         /// All kernels together against the sum of each alone.
@@ -36,6 +39,9 @@ law! {
         /// Scheduling and bookkeeping, which asynchronous scheduling hides.
         host_step_us = 126.0 in [0.0, 100000.0] else 126.0,
         host_request_us = 4.4 in [0.0, 10000.0] else 4.4,
+        /// All that the GPU waits for between two synchronous steps.
+        sync_step_us = 3000.0 in [0.0, 100000.0] else 3000.0,
+        sync_request_us = 45.0 in [0.0, 10000.0] else 45.0,
         /// From the client to the engine's queue and back, for a client on the other side of HTTP.
         frontend_us = 8500.0 in [0.0, 1000000.0] else 8500.0,
         /// One request after another: what the server does before the engine knows of it.
@@ -57,6 +63,11 @@ impl Default for HostLaw {
 }
 
 impl HostLaw {
+    /// With what synchronous scheduling takes of the CPU.
+    pub fn synchronous(self) -> Self {
+        Self { host_step_us: self.sync_step_us, host_request_us: self.sync_request_us, ..self }
+    }
+
     /// What a client waits for beside the engine and the requests of others, of `num_users` at the
     /// same time.
     pub fn frontend_latency_ns(&self, num_users: u32) -> u64 {

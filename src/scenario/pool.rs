@@ -96,7 +96,10 @@ impl Pool {
     }
 
     /// The cost with a profile of its GPU.
-    pub fn cost_with(&self, profile: Profile) -> CostModel {
+    pub fn cost_with(&self, mut profile: Profile) -> CostModel {
+        if !self.engine.async_scheduling {
+            profile.host = profile.host.synchronous();
+        }
         let (parallelism, drafts) = (self.section.parallelism(), self.section.drafts());
         let graphs = self.cuda_graphs();
         CostModel::Roofline(Box::new(Roofline::new(
@@ -245,4 +248,32 @@ fn changed(scenario: &Node, pool: usize) -> Node {
     }
     tree.remove("cluster");
     tree
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use crate::scenario::{Scenario, Source};
+
+    #[test]
+    fn a_synchronous_step_waits_for_all_that_the_host_does() {
+        for (async_scheduling, expected_ns) in
+            [(true, 100_000 + 10 * 2_000), (false, 3_000_000 + 10 * 50_000)]
+        {
+            let text = format!(
+                "{{name: sync, model: Qwen/Qwen3-8B, gpu: H100, engine: {{async_scheduling: {async_scheduling}}}, \
+                 workload: {{trace: {{path: unused, format: mooncake}}}}}}"
+            );
+            let scenario =
+                Scenario::load(Source { path: PathBuf::from("sync.yaml"), text, ..Source::default() })
+                    .unwrap();
+            let pool = &scenario.pools[0];
+            let mut profile = pool.profile.clone();
+            let host = &mut profile.host;
+            (host.host_step_us, host.host_request_us) = (100.0, 2.0);
+            (host.sync_step_us, host.sync_request_us) = (3_000.0, 50.0);
+            assert_eq!(pool.cost_with(profile).host_ns(10), expected_ns);
+        }
+    }
 }

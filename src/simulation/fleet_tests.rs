@@ -1,5 +1,8 @@
 //! Several replicas behind a router.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use super::router::{LeastKvUsage, LeastRequests, Random, ReplicaView, RoundRobin, Router};
 use super::tests::{Listed, Seen, config, replica, run};
 use super::*;
@@ -70,6 +73,34 @@ fn counts_of_requests_are_even_behind_least_requests() {
         let least = *in_flight.iter().min().unwrap();
         assert!(change < 0 || in_flight[replica] == least, "to {replica} of {in_flight:?}");
         in_flight[replica] += change;
+    }
+}
+
+/// What it saw of the one replica: requests that run, requests that wait, blocks in use.
+struct Spy(Rc<RefCell<Vec<(u32, u32, u32)>>>);
+
+impl Router for Spy {
+    fn choose(&mut self, _now: SimTime, _request: &RequestSpec, replicas: &[ReplicaView]) -> usize {
+        let view = replicas[0];
+        self.0.borrow_mut().push((view.num_running, view.num_waiting, view.used_blocks));
+        0
+    }
+}
+
+#[test]
+fn a_request_that_comes_in_a_step_is_not_in_the_metrics_before_the_next_step_ends() {
+    // The first step, of 40 tokens, ends at 1,400. The second request comes at 100, is taken in then, and is
+    // scheduled; so is the third at the end of that step.
+    let requests = [(0, 0, 40, 9), (100, 1_000, 20, 9), (1_450, 2_000, 20, 9), (2_700, 3_000, 20, 9)];
+    for async_scheduling in [false, true] {
+        let seen = Rc::default();
+        let config = EngineConfig { async_scheduling, ..config() };
+        let replicas = vec![replica(config, None, None)];
+        let router = Box::new(Spy(Rc::clone(&seen)));
+        Simulation::new(Listed::boxed(&requests), replicas, router, Vec::new())
+            .run(&mut Seen::of_fleet())
+            .unwrap();
+        assert_eq!(*seen.borrow(), [(0, 0, 0), (0, 0, 0), (1, 0, 3), (2, 0, 5)]);
     }
 }
 

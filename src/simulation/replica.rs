@@ -18,13 +18,14 @@ use super::pipeline::{Passage, Pipeline};
 use super::pull::Puller;
 use super::transfers::Transfers;
 use crate::cost::{BlockHashing, CostModel, StepShape, StepTime, StepTokens};
-use crate::engine::Request;
 use crate::engine::hash::{BlockHash, RequestBlockHasher};
 use crate::engine::kv_cache::JournalEntry;
 use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::{
-    EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, ScheduledKind, Scheduler, SchedulerOutput,
+    EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, RequestCounts, ScheduledKind, Scheduler,
+    SchedulerOutput,
 };
+use crate::engine::{Request, RequestSlot};
 use crate::units::SimTime;
 use crate::workload::Arrival;
 
@@ -108,6 +109,9 @@ pub struct Replica {
     /// when it is done.
     input: VecDeque<(SimTime, Arrival, Part)>,
     input_free_at: SimTime,
+    /// Taken in since the last turn of the loop. The scheduler has them already, which changes nothing it
+    /// decides; vLLM's has not: they lie in the engine core's `input_queue` until the next turn.
+    in_input_queue: Vec<RequestSlot>,
     kv_usage: KvUsage,
     num_steps: u64,
     /// Steps processed that computed something.
@@ -146,6 +150,7 @@ impl Replica {
             hashing: config.hashing,
             input: VecDeque::new(),
             input_free_at: SimTime::ZERO,
+            in_input_queue: Vec::new(),
             kv_usage: KvUsage::default(),
             num_steps: 0,
             num_computing_steps: 0,
@@ -172,6 +177,18 @@ impl Replica {
 
     pub(super) fn set_index(&mut self, index: u32) {
         self.index = index;
+    }
+
+    /// As the engine core tells its clients and the load balancer of its ranks.
+    pub(super) fn request_counts(&self) -> RequestCounts {
+        let mut counts = self.scheduler.request_counts();
+        counts.waiting -= self.in_input_queue.len() as u32;
+        counts
+    }
+
+    /// A turn of the loop begins, and with it `_process_input_queue`.
+    pub(super) fn process_input_queue(&mut self) {
+        self.in_input_queue.clear();
     }
 
     /// Blocks that requests hold.

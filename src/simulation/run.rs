@@ -331,6 +331,7 @@ impl Simulation {
     fn iterate(&mut self, at: usize, observer: &mut dyn Observer) {
         let serving = &mut self.replicas[at];
         if serving.takes_iterate(self.now) {
+            serving.replica.process_input_queue();
             self.data_parallel.report(self.now, at, serving);
             let next = serving.iterate(self.now, observer);
             self.data_parallel.report(self.now, at, serving);
@@ -377,8 +378,8 @@ impl Simulation {
         }
         self.plan_after_update(at, next, observer);
         self.data_parallel.report(self.now, at, &self.replicas[at]);
-        // vLLM's gauges come with the output of a step (`make_stats` in `update_from_output`): what came
-        // in since then is not in them, and a long step is long.
+        // vLLM's gauges come with the output of a step (`make_stats` in `update_from_output`), and a long
+        // step is long.
         let gauges = self.data_parallel.gauges(at, self.replicas[at].gauges());
         self.metrics.set(self.now, endpoint, gauges);
         self.switch_off_if_drained(at, observer);

@@ -27,7 +27,7 @@ impl Serving {
 
     /// What the replica's metrics say now.
     pub fn gauges(&self) -> Gauges {
-        let counts = self.replica.scheduler().request_counts();
+        let counts = self.replica.request_counts();
         Gauges {
             num_running: counts.running,
             num_waiting: counts.waiting + counts.skipped_waiting,

@@ -169,7 +169,7 @@ fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> se
         "max_model_len": settings.max_model_len.unwrap_or(longest),
         "enable_prefix_caching": settings.enable_prefix_caching.unwrap_or(true),
         "cudagraph_mode": settings.cudagraph_mode,
-        "async_scheduling": settings.version().is_none_or(|version| version >= SCHEDULES_ASYNC),
+        "async_scheduling": schedules_async(settings),
     });
     let mut set = |field: &str, value: Option<serde_json::Value>| {
         if let Some(value) = value {
@@ -183,6 +183,15 @@ fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> se
     set("quantization", weight_format(settings, model).map(|dtype| json!(dtype)));
     set("kv_cache_dtype", settings.kv_cache_dtype.as_ref().map(|dtype| json!(dtype)));
     engine
+}
+
+/// A version that nobody names is today's, unless the run is dated before [`SCHEDULES_ASYNC`] came, in
+/// January 2026.
+fn schedules_async(settings: &Settings) -> bool {
+    match settings.version() {
+        Some(version) => version >= SCHEDULES_ASYNC,
+        None => !(2023..2026).any(|year: u32| settings.engine_version.contains(&year.to_string())),
+    }
 }
 
 /// The name of the weights' format, where it is not that of the built-in checkpoint.

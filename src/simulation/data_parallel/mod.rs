@@ -172,7 +172,7 @@ impl DataParallel {
     pub fn report(&mut self, now: SimTime, engine: usize, serving: &Serving) {
         let endpoint = self.endpoint_of[engine];
         let Some(load_balancer) = &mut self.load_balancers[endpoint] else { return };
-        let counts = serving.replica.scheduler().request_counts();
+        let counts = serving.replica.request_counts();
         let counts = EngineCounts {
             waiting: u64::from(counts.waiting + counts.skipped_waiting),
             running: u64::from(counts.running),

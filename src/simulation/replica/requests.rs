@@ -76,6 +76,7 @@ impl Replica {
             skip_reading_prefix_cache: request.skip_reading_prefix_cache,
             ..NewRequest::default()
         })?;
+        self.in_input_queue.push(slot);
         let shortest_hit = self.scheduler.kv_cache_manager().shortest_hit();
         let is_long_enough_to_hit = num_prompt_tokens >= shortest_hit.prompt_tokens;
         let is_known = self.has_known_beginning(slot, index, shortest_hit.matching_tokens);
@@ -137,6 +138,7 @@ impl Replica {
         self.scheduler.kv_cache_manager_mut().block_pool_mut().set_now_ns(now.as_ns());
         let mut finished = Vec::with_capacity(1);
         self.scheduler.finish_requests(&[index], RequestStatus::FinishedAborted, &mut finished);
+        self.in_input_queue.retain(|&queued| queued != slot);
         self.note_kv_usage(now);
         let call = EngineCall::Abort { finished: &finished };
         tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
@@ -180,6 +182,7 @@ impl Replica {
             observer.on_request(&request_record(self.index, &live, finished, was_admitted, now));
         }
         self.live.clear();
+        self.in_input_queue.clear();
         self.spare.extend(self.queue.drain(..));
         self.planned_for_ranks = None;
         self.pipeline = Pipeline::new(self.scheduler.config().pipeline_parallel_size);
