@@ -15,6 +15,8 @@ pub enum CudagraphMode {
     None,
     /// All but attention.
     Piecewise,
+    /// Every batch whole.
+    Full,
     /// Batches of decodes alone, whole.
     FullDecodeOnly,
     /// Batches of decodes whole, mixed ones all but attention.
@@ -28,6 +30,7 @@ impl CudagraphMode {
         match self {
             Self::None => "none",
             Self::Piecewise => "piecewise",
+            Self::Full => "full",
             Self::FullDecodeOnly => "full_decode_only",
             Self::FullAndPiecewise => "full_and_piecewise",
         }
@@ -53,14 +56,15 @@ pub enum Launch {
 impl CudaGraphs {
     /// Every step in a graph that costs nothing to launch.
     #[cfg(test)]
-    pub const FULL: Self = Self { mode: CudagraphMode::FullAndPiecewise, max_capture_size: u32::MAX };
+    pub const FULL: Self = Self { mode: CudagraphMode::Full, max_capture_size: u32::MAX };
 
     pub fn launch(self, num_tokens: u32, is_decode: bool) -> Launch {
         if num_tokens > self.max_capture_size {
             return Launch::Eager;
         }
         match (self.mode, is_decode) {
-            (CudagraphMode::FullDecodeOnly | CudagraphMode::FullAndPiecewise, true) => Launch::Full,
+            (CudagraphMode::Full, _)
+            | (CudagraphMode::FullDecodeOnly | CudagraphMode::FullAndPiecewise, true) => Launch::Full,
             (CudagraphMode::Piecewise, _) | (CudagraphMode::FullAndPiecewise, false) => Launch::Piecewise,
             (CudagraphMode::None, _) | (CudagraphMode::FullDecodeOnly, false) => Launch::Eager,
         }
@@ -88,10 +92,11 @@ mod tests {
     fn the_mode_and_the_size_decide() {
         let launch =
             |mode, tokens, is_decode| CudaGraphs { mode, max_capture_size: 512 }.launch(tokens, is_decode);
-        use CudagraphMode::{FullAndPiecewise, FullDecodeOnly, None, Piecewise};
+        use CudagraphMode::{Full, FullAndPiecewise, FullDecodeOnly, None, Piecewise};
         for (mode, decode, mixed) in [
             (None, Launch::Eager, Launch::Eager),
             (Piecewise, Launch::Piecewise, Launch::Piecewise),
+            (Full, Launch::Full, Launch::Full),
             (FullDecodeOnly, Launch::Full, Launch::Eager),
             (FullAndPiecewise, Launch::Full, Launch::Piecewise),
         ] {

@@ -35,7 +35,7 @@ law! {
         /// GPU time between the kernels of two steps: input copies, launch, sampled tokens.
         gpu_step_us = 200.0 in [0.0, 100000.0] else 200.0,
         /// From one operator to the next on the CPU, Python and dispatch included.
-        launch_us = 30.0 in [0.0, 1000.0] else 30.0,
+        launch_us = 50.0 in [0.0, 1000.0] else 50.0,
         /// Scheduling and bookkeeping, which asynchronous scheduling hides.
         host_step_us = 126.0 in [0.0, 100000.0] else 126.0,
         host_request_us = 4.4 in [0.0, 10000.0] else 4.4,

@@ -64,7 +64,7 @@ impl Layers {
         // kernel of its own, and block scales, which models with experts have, always do.
         let elementwise = Elementwise::new(gpu, profile.elementwise(), profile.sampler());
         let is_quantised_before =
-            model.moe.is_none() && model.weight_dtype == Dtype::Fp8 && gpu.fp8_flops.is_some();
+            model.moe.is_none() && gpu.native_matmul_flops(model.weight_dtype).is_some();
         let gemm_after_norm = |n: u32, k: u32| {
             let gemm = gemm(n, k, model.weight_dtype);
             if is_quantised_before { gemm.with_quantised_input(elementwise.start_us()) } else { gemm }
