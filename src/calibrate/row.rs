@@ -152,6 +152,7 @@ impl Row<'_> {
             experts_per_token: topk,
             num_experts: experts,
             ranks,
+            is_grouped: self.has_grouped_router((hidden, inter, topk, experts)),
         };
         Ok(MoeTiming {
             tokens,
@@ -201,7 +202,17 @@ impl Row<'_> {
         let (hidden, inter, topk, experts) = shape;
         let is_nemotron =
             (hidden, inter, topk, experts) == (2688, 1856, 6, 128) || (topk, experts) == (22, 512);
-        let is_old = self.optional("framework") == "vllm-0.14.0";
-        if is_nemotron && !is_old { 2 } else { 3 }
+        if is_nemotron && self.uses_model_layers() { 2 } else { 3 }
+    }
+
+    /// DeepSeek-V3's router keeps four of eight groups of experts for each token; no column says so.
+    fn has_grouped_router(&self, shape: (u32, u32, u32, u32)) -> bool {
+        shape == (7168, 2048, 8, 256) && self.uses_model_layers()
+    }
+
+    /// Whether the benchmark runs the layer of the model that has such experts. The one for vLLM 0.14
+    /// knew sizes only.
+    fn uses_model_layers(&self) -> bool {
+        self.optional("framework") != "vllm-0.14.0"
     }
 }

@@ -4,6 +4,7 @@
 //! memory  = bytes / bandwidth (1 + (split_penalty / splits)^q)
 //! compute = (head_us + group_us G) B heads_kv / SMs
 //! t       = t0 + pnorm(memory, compute) + row_us B heads_kv / SMs + length_us min(kv, 4096)
+//!           + sequence_us B + combine_us B ceil(heads_q / 8) / SMs
 //! ```
 //!
 //! Bytes are keys and values once, queries and outputs. Kernels that share out no KV head once there
@@ -11,6 +12,14 @@
 //! `num_splits_heuristic`): memory takes `1 + wave_share (whole waves / waves - 1)` times as long.
 //! Splits are sequences times KV heads times
 //! 256-token pieces: few of them leave SMs idle. `G` query heads share a KV head.
+//!
+//! FlashAttention 3 decides on the GPU into how many pieces to split each sequence, of up to 992
+//! sequences (`use_dynamic_split` in `flash_api.cpp`). Its blocks then look through the sequences for
+//! their piece, and a second kernel, which has a block for every eight query heads of a sequence, adds
+//! up the pieces even where there is one. That costs by the number of sequences, and beyond 992 nothing.
+//!
+//! On Hopper memory takes `1 + stride_loss` times as long where every SM reads one piece, all in step,
+//! and the keys of a token fill two KiB, so that the rows of a head lie that far apart.
 
 use super::attention::AttentionShape;
 use super::law::{L2, law};
@@ -37,6 +46,12 @@ law! {
         row_us = 0.5 in [0.0, 5.0] else 0.0,
         /// How far KV heads that are not shared out run in whole waves.
         wave_share = 0.5 in [0.0, 1.0] else 0.0,
+        /// Finding the pieces of a sequence, microseconds for each 1000 sequences.
+        sequence_us = 8.0 in [0.0, 30.0] else 0.0,
+        /// Adding up the pieces of eight query heads, microseconds on one SM.
+        combine_us = 0.2 in [0.0, 10.0] else 0.0,
+        /// Bandwidth lost to far apart rows that all SMs read in step.
+        stride_loss = 0.05 in [0.0, 0.5] else 0.0,
         /// Speed of a warm L2 against memory.
         l2_speedup = 3.0 in [1.0, 10.0] else 1.0,
         /// Share of the L2 that a benchmark's KV stays in.
@@ -47,6 +62,11 @@ law! {
 /// Thread blocks that an SM takes at a time, and the share of all of them that is busy enough.
 const HEADS_PER_SM: f64 = 2.0;
 const UNSPLIT_FROM: f64 = 0.8;
+/// Sequences that FlashAttention 3 splits on the GPU, and query heads that a block adds up.
+const DYNAMIC_SPLIT_SEQUENCES: u32 = 992;
+const COMBINED_HEADS: f64 = 8.0;
+/// Keys and values of a token from which on the rows of a head lie far apart.
+const FAR_APART_BYTES: f64 = 4096.0;
 
 #[derive(Clone, Debug)]
 pub struct DecodeAttention {
@@ -56,12 +76,15 @@ pub struct DecodeAttention {
     heads_kv: f64,
     /// KV heads that run at a time.
     slots: f64,
+    num_sms: f64,
     kv_bytes: f64,
     query_bytes: f64,
     bytes_per_us: f64,
     /// Per KV head of one sequence, shared by all SMs.
     head_us: f64,
     row_us: f64,
+    /// Per sequence, where its pieces are decided on the GPU.
+    split_us: f64,
     /// Arithmetic per sequence and token; only latent attention has enough of it to matter.
     compute_us_per_token: f64,
 }
@@ -82,11 +105,14 @@ impl DecodeAttention {
             l2_bytes: gpu.l2_bytes as f64,
             heads_kv: shape.decode_heads_kv,
             slots: HEADS_PER_SM * num_sms,
+            num_sms,
             kv_bytes: shape.kv_bytes_per_token,
             query_bytes: shape.decode_query_bytes,
             bytes_per_us: gpu.hbm_bytes_per_s * 1e-6 * law.memory_efficiency,
             head_us: (law.head_us + law.group_us * group) / num_sms,
             row_us: law.row_us / num_sms,
+            split_us: law.sequence_us * 1e-3
+                + law.combine_us * (shape.heads_q / COMBINED_HEADS).ceil() / num_sms,
             compute_us_per_token: shape.decode_flops_per_token / (gpu.bf16_flops * 1e-6 * compute_efficiency),
         }
     }
@@ -100,10 +126,18 @@ impl DecodeAttention {
         let bytes = batch * (kv_tokens * self.kv_bytes + self.query_bytes);
         let speedup = self.l2.speedup(bytes, self.l2_bytes, law.l2_speedup, law.l2_share);
         let penalty = (law.split_penalty / splits).powf(law.split_power);
-        let memory = bytes / (self.bytes_per_us * speedup) * (1.0 + penalty) * self.waves(rows);
+        let memory =
+            bytes / (self.bytes_per_us * speedup) * (1.0 + penalty) * self.waves(rows) * self.stride(rows);
         let compute = (self.head_us * rows).max(self.compute_us_per_token * batch * kv_tokens);
         let length = law.length_us * 1e-3 * kv_tokens.min(4096.0);
-        law.t0_us + smooth_max(memory, compute, law.p) + self.row_us * rows + length
+        let split = if num_decodes <= DYNAMIC_SPLIT_SEQUENCES { self.split_us * batch } else { 0.0 };
+        law.t0_us + smooth_max(memory, compute, law.p) + self.row_us * rows + length + split
+    }
+
+    /// What far apart rows cost while no SM has more than one piece.
+    fn stride(&self, rows: f64) -> f64 {
+        let is_slow = self.kv_bytes >= FAR_APART_BYTES && rows <= self.num_sms;
+        if is_slow { 1.0 + self.law.stride_loss } else { 1.0 }
     }
 
     /// What whole waves cost over a fraction of one.

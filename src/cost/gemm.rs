@@ -25,11 +25,11 @@ use crate::catalog::{Dtype, Gpu};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tiling {
-    /// The best of several, with the inner dimension split where that helps.
+    /// The best of four, with the inner dimension split where that helps.
     BestSplit,
     /// The same from more tiles and splits.
     BestFineSplit,
-    /// The best of several.
+    /// The best of four.
     Best,
     /// By the number of rows.
     ByRows,
@@ -67,18 +67,18 @@ law! {
 }
 
 const TILES: [(f64, f64); 9] = [
-    (256.0, 128.0),
     (128.0, 256.0),
     (128.0, 128.0),
     (128.0, 64.0),
-    (64.0, 128.0),
     (64.0, 64.0),
+    (64.0, 128.0),
+    (256.0, 128.0),
     (64.0, 256.0),
     (192.0, 128.0),
     (128.0, 192.0),
 ];
-/// The first so many are powers of two.
-const NUM_COARSE_TILES: usize = 7;
+/// The first so many are those that libraries take most.
+const NUM_USUAL_TILES: usize = 4;
 const SPLITS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 const FINE_SPLITS: [f64; 6] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0];
 const THROTTLED_FROM_US: f64 = 500.0;
@@ -149,16 +149,16 @@ impl Gemm {
                 best = best.min(smooth_max(compute, memory, law.p) + split_us);
             }
         };
-        let coarse = &TILES[..NUM_COARSE_TILES];
+        let usual = &TILES[..NUM_USUAL_TILES];
         match law.tiling {
             Tiling::ByRows => {
                 let tile_m = if m <= 128.0 { 64.0 } else { 128.0 };
                 consider(tile_m, if m <= 64.0 { 64.0 } else { 128.0 }, 1.0);
             }
-            Tiling::Best => coarse.iter().for_each(|&(tile_m, tile_n)| consider(tile_m, tile_n, 1.0)),
+            Tiling::Best => usual.iter().for_each(|&(tile_m, tile_n)| consider(tile_m, tile_n, 1.0)),
             Tiling::BestSplit => {
                 for splits in SPLITS {
-                    coarse.iter().for_each(|&(tile_m, tile_n)| consider(tile_m, tile_n, splits));
+                    usual.iter().for_each(|&(tile_m, tile_n)| consider(tile_m, tile_n, splits));
                 }
             }
             Tiling::BestFineSplit => {

@@ -8,10 +8,10 @@
 //! t       = t0 + pnorm(compute, memory) + depth_us (H + 2 I) / 1000
 //! ```
 //!
-//! An expert's rows are padded to blocks. vLLM's Triton kernel takes blocks of 16 rows while tokens
-//! are no more than experts and of 64 beyond (`get_default_config` in `fused_moe.py`), but for the
-//! shapes that it ships a tuned configuration of, which run faster ([`super::tuned_moe`]); other
-//! kernels fit the block to the rows.
+//! An expert's rows are padded to blocks. vLLM's Triton kernel chooses them by the number of tokens
+//! (`get_default_config` in `fused_moe.py`, which changed with the releases), but for the shapes that
+//! it ships a tuned configuration of, which run faster ([`super::tuned_moe`]); other kernels fit the
+//! block to the rows.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +23,12 @@ use crate::catalog::{Dtype, Gpu};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockRows {
-    /// 16 or 64, by the number of tokens.
+    /// 16 up to as many tokens as experts, 64 beyond: vLLM up to 0.14.
     Default,
+    /// 16 up to 32 tokens, 32 up to 96, 64 up to 512, 128 beyond: vLLM since.
+    Tokens,
+    /// 16 up to 64 tokens, 64 beyond: vLLM with weights that are scaled by blocks.
+    Blockwise,
     /// The power of two that an expert's rows fit in, 16 to 128.
     Fitted,
 }
@@ -177,12 +181,26 @@ impl MoeLayer {
     pub fn time_with_loads_us(&self, num_tokens: u32, loads: &ExpertLoads) -> f64 {
         let law = &self.law;
         let ExpertLoads { hit, rows, blocks } = *loads;
-        let by_default = law.block_rows == BlockRows::Default && !self.is_tuned;
-        let size = if by_default {
-            if f64::from(num_tokens) <= self.num_experts { 0 } else { 2 }
-        } else {
-            // The power of two that an expert's rows fit in.
-            BLOCK_ROWS.iter().position(|&block| rows / hit <= block).unwrap_or(BLOCK_ROWS.len() - 1)
+        let rule = if self.is_tuned { BlockRows::Fitted } else { law.block_rows };
+        let size = match rule {
+            BlockRows::Default => {
+                if f64::from(num_tokens) <= self.num_experts {
+                    0
+                } else {
+                    2
+                }
+            }
+            BlockRows::Tokens => [32, 96, 512].iter().filter(|&&most| num_tokens > most).count(),
+            BlockRows::Blockwise => {
+                if num_tokens <= 64 {
+                    0
+                } else {
+                    2
+                }
+            }
+            BlockRows::Fitted => {
+                BLOCK_ROWS.iter().position(|&block| rows / hit <= block).unwrap_or(BLOCK_ROWS.len() - 1)
+            }
         };
         let (block, blocks) = (BLOCK_ROWS[size], blocks[size]);
         let mut gain = 1.0;

@@ -86,7 +86,20 @@ impl Operation for DecodeOperation {
             "l2_speedup",
             "l2_share",
         ];
-        [rows, waves].map(|free| Variant { law: DecodeAttentionLaw::neutral(), free }).into()
+        let dynamic_splits: &[&str] = &[
+            "t0_us",
+            "memory_efficiency",
+            "head_us",
+            "p",
+            "split_penalty",
+            "split_power",
+            "sequence_us",
+            "combine_us",
+            "stride_loss",
+            "l2_speedup",
+            "l2_share",
+        ];
+        [rows, waves, dynamic_splits].map(|free| Variant { law: DecodeAttentionLaw::neutral(), free }).into()
     }
 
     fn predict_us(shape: &DecodeShape, format: Format, gpu: &Gpu, law: &DecodeAttentionLaw) -> f64 {

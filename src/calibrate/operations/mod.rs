@@ -4,6 +4,7 @@ mod attention;
 mod collective;
 mod elementwise;
 mod gemm;
+mod grouped_choices;
 mod moe;
 mod moe_routing;
 

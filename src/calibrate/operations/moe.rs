@@ -47,7 +47,7 @@ impl Operation for MoeOperation {
             "tuned_gain",
         ];
         let free = if format == Format::Bf16 { free } else { &free[..free.len() - 1] };
-        [BlockRows::Default, BlockRows::Fitted]
+        [BlockRows::Default, BlockRows::Tokens, BlockRows::Blockwise, BlockRows::Fitted]
             .map(|rows| Variant { law: MoeLaw::neutral(rows), free })
             .into_iter()
             .collect()

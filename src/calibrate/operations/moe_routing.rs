@@ -5,6 +5,9 @@
 //! from a power law and scaled to the number of choices; what rounding or the limit of one choice for
 //! each token leaves over goes to the ranks in turn, there to the expert with the fewest, or is taken
 //! from the one with the most. It times the mean of five draws; here it is the mean load of more.
+//!
+//! These are wishes. A router that keeps some groups of experts, as DeepSeek-V3's does, grants those in
+//! the groups it keeps ([`super::grouped_choices`]).
 
 use std::collections::BTreeMap;
 
@@ -12,6 +15,7 @@ use rand::RngExt;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use super::grouped_choices::granted_loads;
 use crate::cost::moe::ExpertLoads;
 
 /// A benchmark of `num_experts` on `ranks`, of which one is timed.
@@ -23,6 +27,8 @@ pub(in crate::calibrate) struct MoeRouting {
     pub experts_per_token: u32,
     pub num_experts: u32,
     pub ranks: u32,
+    /// Whether the router keeps groups of experts.
+    pub is_grouped: bool,
 }
 
 /// Remembers what was worked out: many rows of a table share their routing.
@@ -44,12 +50,15 @@ impl MoeRouting {
     /// The loads of the experts of the rank that is timed.
     pub fn loads(&self) -> ExpertLoads {
         if self.name == "balanced" {
-            return ExpertLoads::listed(self.of_first_rank(&self.balanced()));
+            let choices = self.balanced();
+            return ExpertLoads::listed(self.of_first_rank(&self.granted(&choices)));
         }
         let exponent = self.name.strip_prefix("power_law_").and_then(|text| text.parse().ok());
         let Some(exponent) = exponent else { return self.independent() };
         let draw = |seed: u64| {
             let loads = self.power_law(exponent, &mut ChaCha8Rng::seed_from_u64(seed));
+            let loads =
+                if self.is_grouped { self.granted(&dealt(&loads, self.tokens as usize)) } else { loads };
             ExpertLoads::listed(self.of_busiest_rank(&loads))
         };
         ExpertLoads::mean(&[0, 1, 2, 3, 4, 5, 6, 7].map(draw))
@@ -78,20 +87,28 @@ impl MoeRouting {
         busiest.iter().map(|&rows| rows as f64).collect::<Vec<_>>().into_iter()
     }
 
+    /// The loads by the experts that tokens wish for, a token's one after the other.
+    fn granted(&self, choices: &[u32]) -> Vec<u64> {
+        if self.is_grouped {
+            return granted_loads(choices, self.experts_per_token as usize, self.num_experts as usize);
+        }
+        let mut loads = vec![0; self.num_experts as usize];
+        choices.iter().for_each(|&expert| loads[expert as usize] += 1);
+        loads
+    }
+
     /// Each choice of a token has a stretch of the experts, which tokens go through in turn; fewer
     /// tokens than a stretch has spread over it.
-    fn balanced(&self) -> Vec<u64> {
-        let experts = u64::from(self.num_experts);
-        let stretch = experts.div_ceil(u64::from(self.experts_per_token));
+    fn balanced(&self) -> Vec<u32> {
+        let stretch = u64::from(self.num_experts.div_ceil(self.experts_per_token));
         let tokens = u64::from(self.tokens);
-        let mut loads = vec![0; self.num_experts as usize];
-        for token in 0..tokens {
+        let of_token = |token: u64| {
             let place = if tokens >= stretch { token } else { token * stretch / tokens };
-            for choice in 0..u64::from(self.experts_per_token) {
-                loads[((place + choice * stretch) % experts) as usize] += 1;
-            }
-        }
-        loads
+            let expert = move |choice: u32| place + u64::from(choice) * stretch;
+            (0..self.experts_per_token)
+                .map(move |choice| (expert(choice) % u64::from(self.num_experts)) as u32)
+        };
+        (0..tokens).flat_map(of_token).collect()
     }
 
     fn power_law(&self, exponent: f64, random: &mut ChaCha8Rng) -> Vec<u64> {
@@ -146,13 +163,23 @@ impl MoeRouting {
     }
 }
 
+/// Deals `loads` to tokens as the benchmark does: each expert as often as it is chosen, the fullest
+/// first, as the first choice of every token, then the second. A token's choices stand together.
+fn dealt(loads: &[u64], tokens: usize) -> Vec<u32> {
+    let mut experts: Vec<u32> = (0..loads.len() as u32).collect();
+    experts.sort_by_key(|&expert| std::cmp::Reverse(loads[expert as usize]));
+    let times = |&expert: &u32| std::iter::repeat_n(expert, loads[expert as usize] as usize);
+    let by_choice: Vec<u32> = experts.iter().flat_map(times).collect();
+    (0..tokens).flat_map(|token| by_choice.iter().skip(token).step_by(tokens).copied()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn routing(name: &str, tokens: u32, experts: (u32, u32), ranks: u32) -> MoeRouting {
         let (experts_per_token, num_experts) = experts;
-        MoeRouting { name: name.to_owned(), tokens, experts_per_token, num_experts, ranks }
+        MoeRouting { name: name.to_owned(), tokens, experts_per_token, num_experts, ranks, is_grouped: false }
     }
 
     #[test]
