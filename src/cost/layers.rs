@@ -60,11 +60,11 @@ impl Layers {
         let hidden = model.hidden_size;
         let hidden_bytes = f64::from(hidden) * Dtype::Bf16.bytes_per_value();
 
-        // Compilation quantises in the norm or the activation before a product; what leaves attention takes a
-        // kernel of its own, and block scales, which models with experts have, always do.
+        // Compilation quantises to 8 bits in the norm or the activation before a product. What leaves attention
+        // takes a kernel of its own; block scales, which models with experts have, and 4 bits always do.
         let elementwise = Elementwise::new(gpu, profile.elementwise(), profile.sampler());
         let is_quantised_before =
-            model.moe.is_none() && gpu.native_matmul_flops(model.weight_dtype).is_some();
+            model.moe.is_none() && model.weight_dtype == Dtype::Fp8 && gpu.fp8_flops.is_some();
         let gemm_after_norm = |n: u32, k: u32| {
             let gemm = gemm(n, k, model.weight_dtype);
             if is_quantised_before { gemm.with_quantised_input(elementwise.start_us()) } else { gemm }
@@ -78,15 +78,6 @@ impl Layers {
             // Embedding and final norm.
             (2.0, 2.0 * hidden_bytes),
         ];
-        if let Some(mla) = &model.mla {
-            // Norms of the latent vectors, and queries joined with their rotated part.
-            let heads = f64::from((model.num_attention_heads / tp).max(1));
-            let latent = f64::from(mla.kv_lora_rank + mla.q_lora_rank.unwrap_or(0));
-            let query = heads * f64::from(mla.kv_lora_rank + mla.qk_rope_head_dim);
-            for values in [latent, query] {
-                elementwise_kernels.push((num_layers, 2.0 * values * Dtype::Bf16.bytes_per_value()));
-            }
-        }
         if model.qk_norm {
             elementwise_kernels.push((num_layers, rotary_bytes(model, tp)));
         }
