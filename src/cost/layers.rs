@@ -30,6 +30,8 @@ impl KernelTimes {
 /// a layer of experts, which routes, sorts, quantises, multiplies twice and adds up.
 const ATTENTION_LAUNCHES: f64 = 2.0;
 const EXPERT_LAUNCHES: f64 = 6.0;
+/// On Blackwell TensorRT-LLM's kernels do all of it at one call, behind the router's product.
+const BLACKWELL_EXPERT_LAUNCHES: f64 = 2.0;
 
 #[derive(Clone, Debug)]
 pub(super) struct Layers {
@@ -45,6 +47,7 @@ pub(super) struct Layers {
     elementwise: Elementwise,
     num_layers: f64,
     hidden_bytes: f64,
+    expert_launches: f64,
     /// Norms of a step that add the residual, one behind each all-reduce.
     num_norms: f64,
     /// What the ranks add up for a norm over all heads: a square sum each of query and key.
@@ -110,6 +113,11 @@ impl Layers {
             elementwise,
             num_layers,
             hidden_bytes,
+            expert_launches: if gpu.compute_capability / 10 == 10 {
+                BLACKWELL_EXPERT_LAUNCHES
+            } else {
+                EXPERT_LAUNCHES
+            },
             num_norms: 2.0 * num_layers,
             norm_bytes: if model.qk_norm_over_all_heads { 8.0 } else { 0.0 },
             vocab_size: model.vocab_size,
@@ -154,7 +162,7 @@ impl Layers {
             (Some(_), false) => 2.0 * self.num_layers,
             (Some(_), true) => 3.0 * self.num_layers,
         };
-        let experts = self.experts.as_ref().map_or(0.0, |(layers, _)| EXPERT_LAUNCHES * layers);
+        let experts = self.experts.as_ref().map_or(0.0, |(layers, _)| self.expert_launches * layers);
         products + elementwise + self.num_norms + collectives + ATTENTION_LAUNCHES * self.num_layers + experts
     }
 
