@@ -20,6 +20,8 @@ pub mod units;
 
 pub mod text_file;
 
+pub mod whole_file;
+
 pub mod prompt;
 
 pub mod catalog;

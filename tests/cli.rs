@@ -31,3 +31,80 @@ fn a_closed_pipe_is_no_error() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_terminal_is_told() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvsim"));
+    let output = command.args(["size", "Llama-3.1-8B", "H100"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.starts_with("error: cannot write to stdout: No space left"), "{told}");
+}
+
+/// A limit on the size of files stands for a full disk: one error that names the file, and nothing is left.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_leaves_nothing_half_written() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let scenario = format!("{root}/scenarios/chat.yaml --set workload.chat.duration_s=20");
+    for command in [
+        format!("run {scenario} --out out"),
+        format!("curve {scenario} --out out"),
+        format!("trace generate {root}/scenarios/chat.yaml out"),
+        format!("trace generate {root}/scenarios/chat.yaml out.gz"),
+        format!("trace generate {root}/scenarios/chat.yaml out.zst"),
+        format!("trace convert {root}/traces/mooncake_sample.jsonl out"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let script = format!("trap '' XFSZ; ulimit -f 4; exec {} {command}", env!("CARGO_BIN_EXE_kvsim"));
+        let output = Command::new("sh").args(["-c", &script]).current_dir(dir.path()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command}: {told}");
+        assert!(told.starts_with("error: cannot write ") && told.contains("out"), "{command}: {told}");
+        assert_eq!(told.lines().count(), 1, "{command}: {told}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{command}");
+    }
+}
+
+/// A pipe can be read once: a trace in one is refused, and not waited for.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_trace_in_a_pipe_is_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvsim"));
+    command.args(["run", "scenarios/mooncake.yaml", "--trace", "/dev/stdin", "--out", "never_a_pipe"]);
+    let mut child = command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "error: --trace /dev/stdin: /dev/stdin is a pipe or a device, but a trace is read more than once\n  \
+         help: save it to a file first\n"
+    );
+}
+
+/// As root a rename would put a file in the place of a device.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_device_stays_a_device() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvsim"));
+    let output = command
+        .args(["trace", "convert", "traces/mooncake_sample.jsonl", "/dev/null", "--to", "mooncake"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "error: cannot write /dev/null: it is a pipe or a device; name a file\n"
+    );
+    assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+}

@@ -1,12 +1,15 @@
 //! The block explorer: as the real vLLM decided, and as a reader sees it in headless Chromium. Where no
 //! Chromium is installed the test says so.
 
+mod chromium;
+
 use std::collections::VecDeque;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 
+use chromium::Chromium;
 use flate2::read::GzDecoder;
 use kvsim::conformance::Case;
 use kvsim::cost::{BlockHashing, ConstantCost, CostModel};
@@ -103,6 +106,8 @@ fn the_recording_is_what_vllm_decided() {
         kv_events: false,
         tenants: Vec::new(),
         not_shared_because: None,
+        caveats: Vec::new(),
+        goodput: None,
         fleet: None,
     };
     let dir = tempfile::tempdir().unwrap();
@@ -245,38 +250,11 @@ fn the_page_plays_what_the_engine_did() {
     kvsim(&["scenarios/identical_prompt.yaml", "--explore"], &large);
     assert!(fs::metadata(large.join("explorer.html")).unwrap().len() < 1_000_000);
 
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    let is_there = |name: &&&str| {
-        Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
-    };
-    let Some(chromium) = names.iter().find(is_there) else {
-        eprintln!("Chromium is not installed: nobody looks at the explorer");
-        return;
-    };
+    let Some(chromium) = Chromium::find() else { return };
     let look = dir.path().join("look.html");
     fs::write(&look, page.replacen("</body>", LOOK, 1)).unwrap();
-    let open = |page: &Path| {
-        let profile = tempfile::tempdir().unwrap();
-        let output = Command::new(chromium)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-            .args([
-                "--enable-logging=stderr",
-                "--force-prefers-reduced-motion",
-                "--virtual-time-budget=60000",
-            ])
-            .arg(format!("--user-data-dir={}", profile.path().display()))
-            .args(["--dump-dom".to_owned(), format!("file://{}", page.display())])
-            .output()
-            .unwrap();
-        let log = String::from_utf8_lossy(&output.stderr).into_owned();
-        let problems: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
-        assert!(problems.is_empty(), "{problems:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let dom = open(&look);
-    let found = dom.split("LOOKED ").last().and_then(|rest| rest.split(" END").next());
-    assert!(found.is_some_and(|found| found.ends_with("and all is well")), "{found:?}");
-    let dom = open(&large.join("explorer.html"));
+    let found = chromium.looked(&look, &[]);
+    assert!(found.as_ref().is_some_and(|found| found.ends_with("and all is well")), "{found:?}");
+    let dom = chromium.open(&large.join("explorer.html"), &["--dump-dom"]);
     assert!(dom.contains("more that nothing happens to"), "blocks without a part are not counted");
 }

@@ -50,6 +50,37 @@ fn a_report_is_what_was_worked_out_by_hand() {
     insta::assert_snapshot!("kv_usage.svg", drawn(&file("kv_usage.svg")));
 }
 
+/// The six whole answers have their first tokens after 1.051 ms (the one that was asked for again), 1.034 ms (twice) and
+/// 1.036 ms (three times); the last one ends at 740.108 ms.
+#[test]
+fn goodput_counts_who_keeps_every_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = |limits: &[&str]| -> serde_json::Value {
+        let out = dir.path().join("golden");
+        let output = Command::new(env!("CARGO_BIN_EXE_kvsim"))
+            .args(["run", "tests/golden/golden.yaml", "--quiet", "--out"])
+            .arg(&out)
+            .args(limits.iter().flat_map(|limit| ["--set", limit]))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_str(&fs::read_to_string(out.join("summary.json")).unwrap()).unwrap()
+    };
+    assert_eq!(summary(&[]).get("goodput"), None);
+    let goodput = &summary(&["goodput.ttft_ms=1.04", "goodput.tpot_ms=2"])["goodput"];
+    assert_eq!((&goodput["requests"], &goodput["good_requests"]), (&7.into(), &5.into()));
+    assert_eq!((&goodput["missed_ttft"], &goodput["missed_tpot"]), (&1.into(), &0.into()));
+    assert_eq!(goodput["unfinished_requests"], 1);
+    assert_eq!(goodput["share"], 5.0 / 7.0);
+    assert_eq!(goodput["requests_per_s"], 5.0 / 0.740108);
+    assert_eq!(goodput["output_tokens_per_s"], 100.0 / 0.740108);
+    // A limit is kept by who needs just as long.
+    let goodput = &summary(&["goodput.ttft_ms=1.036", "goodput.e2e_ms=20.053"])["goodput"];
+    assert_eq!((&goodput["good_requests"], &goodput["missed_ttft"]), (&2.into(), &1.into()));
+    assert_eq!(goodput["missed_e2e"], 4);
+}
+
 /// Every table of a run, a curve and a sweep, read back: the same columns and cells as in CSV.
 #[cfg(feature = "parquet")]
 #[test]

@@ -1,9 +1,13 @@
 //! The pages as a reader sees them, in headless Chromium: in light and dark, on a telephone and on a
 //! wide screen, on paper, and without scripts. Where no Chromium is installed the test says so.
 
+mod chromium;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
+
+use chromium::Chromium;
 
 const SCENARIO: &str = "
 name: small
@@ -84,50 +88,12 @@ look(360, true).then(() => look(1280, true)).then(() => look(1280, false)).then(
 });
 </script>"#;
 
-fn chromium() -> Option<&'static str> {
-    ["chromium", "chromium-browser", "google-chrome"]
-        .into_iter()
-        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()))
-}
-
 struct Reader {
-    chromium: &'static str,
+    chromium: Chromium,
     dir: tempfile::TempDir,
 }
 
 impl Reader {
-    fn open(&self, page: &Path, arguments: &[&str]) -> Output {
-        let profile = tempfile::tempdir().unwrap();
-        let output = Command::new(self.chromium)
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--disable-sync",
-                "--enable-logging=stderr",
-                "--virtual-time-budget=20000",
-            ])
-            .arg(format!("--user-data-dir={}", profile.path().display()))
-            .args(arguments)
-            .arg(format!("file://{}", page.display()))
-            .output()
-            .unwrap();
-        let log = String::from_utf8_lossy(&output.stderr);
-        // Errors of scripts, and whatever the page's policy forbids.
-        let problems: Vec<&str> = log
-            .lines()
-            .filter(|line| {
-                line.contains("CONSOLE") && !line.contains("Blocked script execution in 'about:srcdoc'")
-            })
-            .collect();
-        assert!(problems.is_empty(), "{}: {problems:?}", page.display());
-        output
-    }
-
     fn look(&self, page: &Path) {
         let html = fs::read_to_string(page).unwrap();
         // Nothing from elsewhere: only names of namespaces and links within the folder.
@@ -138,13 +104,12 @@ impl Reader {
         let look = self.dir.path().join("look.html");
         fs::write(&look, LOOK.replacen("PAGE", &json, 1)).unwrap();
         for scheme in ["--blink-settings=preferredColorScheme=0", "--blink-settings=preferredColorScheme=1"] {
-            let dom = String::from_utf8(self.open(&look, &[scheme, "--dump-dom"]).stdout).unwrap();
-            let found = dom.split("LOOKED ").last().and_then(|rest| rest.split(" END").next());
-            assert_eq!(found, Some("and all is well"), "{}", page.display());
+            let found = self.chromium.looked(&look, &[scheme]);
+            assert_eq!(found.as_deref(), Some("and all is well"), "{}", page.display());
         }
-        self.open(page, &["--dump-dom"]);
+        self.chromium.open(page, &["--dump-dom"]);
         let paper = self.dir.path().join("page.pdf");
-        self.open(page, &[&format!("--print-to-pdf={}", paper.display())]);
+        self.chromium.open(page, &[&format!("--print-to-pdf={}", paper.display())]);
         let pdf = fs::read(&paper).unwrap();
         assert!(pdf.starts_with(b"%PDF") && pdf.len() > 10_000, "{}", page.display());
     }
@@ -179,10 +144,7 @@ fn every_page_can_be_read_everywhere() {
     assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;alert(2)&lt;/script&gt;"));
     assert!(page.len() < 500_000, "{} bytes", page.len());
 
-    let Some(chromium) = chromium() else {
-        eprintln!("Chromium is not installed: nobody looks at the pages");
-        return;
-    };
+    let Some(chromium) = Chromium::find() else { return };
     let reader = Reader { chromium, dir: tempfile::tempdir().unwrap() };
     for page in [
         "run/report.html",

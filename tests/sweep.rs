@@ -397,3 +397,25 @@ fn a_killed_curve_goes_on_with_the_simulations_that_are_left() {
     assert!(told.iter().all(|event| event["event"] != "note"));
     assert_eq!(told.iter().filter(|event| event["event"] == "row").count(), 3);
 }
+
+#[test]
+fn three_fields_have_a_plot_for_each() {
+    let bench = Bench::new();
+    let three = "
+name: three
+scenario: scenario.yaml
+grid:
+  engine.block_size: [16, 32]
+  engine.num_gpu_blocks_override: [300, 400]
+  engine.max_num_seqs: [8, 64]
+metrics: [prefix_cache.hit_rate]
+";
+    bench.write("three.yaml", three);
+    bench.run(&["sweep", "three.yaml", "--out", "out", "--quiet"]);
+    for file in ["out/sweep.svg", "out/report.html"] {
+        let drawn = fs::read_to_string(bench.path(file)).unwrap();
+        for field in ["block_size", "num_gpu_blocks_override", "max_num_seqs"] {
+            assert!(drawn.contains(&format!("hit_rate over {field}")), "{file}: {field}");
+        }
+    }
+}

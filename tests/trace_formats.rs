@@ -139,7 +139,7 @@ fn a_file_that_looks_like_nothing_is_refused() {
     ));
     assert!(message("{\"x\": 1}").contains("a JSON object with \"x\""));
     assert!(message("[{\"x\": 1}]").contains("a JSON list of objects with \"x\""));
-    assert!(message("").contains("begins with nothing"));
+    assert!(message("").contains("the trace is empty"));
 }
 
 /// A good row of each format that has rows of its own, behind what comes first in the file.

@@ -1,6 +1,7 @@
 //! `kvsim trace` on whole traces: against counts of a small Python script that keeps an LRU stack as
 //! a list (or under a Fenwick tree of its own, for the recorded traces), and against the simulation.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::process::{Command, Output};
 use flate2::read::MultiGzDecoder;
 use kvsim::trace_tools::info::{BlockReuse, TraceInfo, trace_info};
 use kvsim::workload::trace::{ReadOptions, TraceInput, open};
+use serde_json::Value;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -117,6 +119,46 @@ fn a_mooncake_trace_comes_back_as_it_was() {
         );
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+}
+
+/// Dynamo's times are those of a clock, in milliseconds, so the trace comes back from its first request on.
+#[test]
+fn sessions_times_and_blocks_come_back_from_dynamo() {
+    let folder = tempfile::tempdir().unwrap();
+    let convert = |from: &str, to: &str, format: &str| {
+        run(folder.path(), &["trace", "convert", from, to, "--to", format]);
+    };
+    let sample = root().join("traces/qwen_bailian_sample.jsonl");
+    convert(sample.to_str().unwrap(), "dynamo.jsonl", "dynamo");
+    convert("dynamo.jsonl", "back.jsonl", "qwen_bailian");
+    let rows = |path: PathBuf| -> Vec<Value> {
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().map(|row| serde_json::from_str(row).unwrap()).collect()
+    };
+    let (before, after) = (rows(sample), rows(folder.path().join("back.jsonl")));
+    assert_eq!(before.len(), after.len());
+    let ms = |row: &Value| (row["timestamp"].as_f64().unwrap() * 1e3).round() as i64;
+    let chats = |rows: &[Value]| -> HashMap<String, usize> {
+        rows.iter().enumerate().map(|(at, row)| (row["chat_id"].to_string(), at)).collect()
+    };
+    let (chats_before, chats_after) = (chats(&before), chats(&after));
+    let mut same_ids: HashMap<&Value, &Value> = HashMap::new();
+    for (one, other) in before.iter().zip(&after) {
+        assert!((ms(one) - ms(&before[0]) - ms(other)).abs() <= 1, "{one} {other}");
+        for field in ["input_length", "output_length", "turn"] {
+            assert_eq!(one[field], other[field]);
+        }
+        let parent = |row: &Value, chats: &HashMap<String, usize>| {
+            chats.get(&row["parent_chat_id"].to_string()).copied()
+        };
+        assert_eq!(parent(one, &chats_before), parent(other, &chats_after));
+        // Full blocks: an id for each, whatever its name.
+        let full = one["input_length"].as_u64().unwrap() as usize / 16;
+        for block in 0..full {
+            let (id, other_id) = (&one["hash_ids"][block], &other["hash_ids"][block]);
+            assert_eq!(*same_ids.entry(id).or_insert(other_id), other_id);
+        }
+    }
 }
 
 #[test]

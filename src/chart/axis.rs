@@ -134,6 +134,11 @@ impl Axis {
         if self.is_logarithmic { 10_f64.powf(drawn) } else { drawn }
     }
 
+    /// The share of the way from the begin to the end at which a value is drawn.
+    pub fn share_at(&self, value: f64) -> f64 {
+        (self.drawn(value) - self.begin) / (self.end - self.begin)
+    }
+
     /// As drawn.
     pub(super) fn ends(&self) -> (f64, f64) {
         (self.begin, self.end)

@@ -103,7 +103,7 @@ impl Console {
 
     /// What a command is for, if that is a text: also when nothing but errors is to be said.
     pub fn product(&self, text: &str) -> io::Result<()> {
-        if self.options.json { Ok(()) } else { io::stdout().lock().write_all(text.as_bytes()) }
+        if self.options.json { Ok(()) } else { print(text) }
     }
 
     /// The command was understood, and begins.
@@ -162,7 +162,12 @@ pub(super) fn rounded(seconds: f64) -> f64 {
 }
 
 fn print_line(text: impl Display) -> io::Result<()> {
+    print(format_args!("{text}\n"))
+}
+
+fn print(text: impl Display) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")?;
-    out.flush()
+    write!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot write to stdout: {error}")))
 }

@@ -6,11 +6,14 @@
 //! memory; NCCL. With `ring = 2 (N - 1) / N bytes`
 //!
 //! ```text
-//! to everyone    t0 + rank_us (N - 1) + (N - 1) bytes / direct
-//! in two steps   t0 + rank_us (N - 1) + two_step_us + ring / direct
+//! to everyone    t0 + rank_us (N - 1) + max((N - 1) bytes / direct, bytes / peer)
+//! in two steps   t0 + rank_us (N - 1) + two_step_us + max(ring / direct, 2 bytes / N / peer)
 //! by the switch  switch_us + bytes / switch (N / 2)^q
-//! NCCL           nccl_us (1 - exp(-bytes / nccl_megabytes)) + ring / nccl (N / 2)^r
+//! NCCL           nccl_us (1 - exp(-bytes / 1 MB)) + ring / nccl (N / 2)^r
 //! ```
+//!
+//! Its own kernel has a fixed number of threads, each of which waits for its piece from every rank
+//! before it asks for the next: fast links do not bring more from one rank than that allows.
 //!
 //! In a layer the norm that follows is part of it, and small messages take kernels of FlashInfer
 //! (`fuse_allreduce_rms`, on by default on Hopper and Blackwell). Nobody has published their times; they
@@ -31,13 +34,14 @@ law! {
         t0_us = 4.0 in [0.1, 20.0] else 0.0,
         rank_us = 0.1 in [0.0, 3.0] else 0.0,
         direct_efficiency = 0.7 in [0.05, 1.5] else 1.0,
+        /// Of what comes from one rank; 0 for no limit of its own.
+        peer_efficiency = 0.4 in [0.02, 1.5] else 0.0,
         /// Where no timing says it, about what it is on A100.
         two_step_us = 9.0 in [0.0, 40.0] else 9.0,
         switch_us = 9.0 in [0.1, 40.0] else 9.0,
         switch_efficiency = 0.5 in [0.05, 1.5] else 0.5,
         switch_rank_power = 0.0 in [-1.0, 1.0] else 0.0,
         nccl_us = 60.0 in [1.0, 400.0] else 60.0,
-        nccl_megabytes = 10.0 in [0.5, 100.0] else 1.0,
         nccl_efficiency = 0.7 in [0.1, 1.2] else 1.0,
         nccl_rank_power = -0.2 in [-1.0, 1.0] else 0.0,
     }
@@ -52,6 +56,8 @@ enum Way {
     Nccl,
 }
 
+/// Messages from about here on pay the whole start of NCCL.
+const NCCL_START_BYTES: f64 = 1e6;
 const KIB: f64 = 1024.0;
 const MIB: f64 = 1024.0 * KIB;
 
@@ -194,17 +200,22 @@ fn nvlink_us(law: &NvlinkAllReduceLaw, way: Way, ranks: f64, bytes: f64, link_by
     let others = ranks - 1.0;
     let ring = 2.0 * others / ranks * bytes;
     let own_us = law.t0_us + law.rank_us * others;
-    let direct = link_bytes_per_us * law.direct_efficiency;
+    // `others_bytes` from all other ranks, `peer_bytes` of them from one.
+    let read_us = |others_bytes: f64, peer_bytes: f64| {
+        let all = others_bytes / (link_bytes_per_us * law.direct_efficiency);
+        let peer = link_bytes_per_us * law.peer_efficiency;
+        if peer > 0.0 { all.max(peer_bytes / peer) } else { all }
+    };
     match way {
-        Way::Direct => own_us + others * bytes / direct,
-        Way::TwoSteps => own_us + law.two_step_us + ring / direct,
+        Way::Direct => own_us + read_us(others * bytes, bytes),
+        Way::TwoSteps => own_us + law.two_step_us + read_us(ring, 2.0 * bytes / ranks),
         Way::Switch => {
             let rate = link_bytes_per_us * law.switch_efficiency;
             law.switch_us + bytes / rate * (ranks / 2.0).powf(law.switch_rank_power)
         }
         Way::Nccl => {
             let rate = link_bytes_per_us * law.nccl_efficiency;
-            let start_us = law.nccl_us * (1.0 - (-bytes / (law.nccl_megabytes * 1e6)).exp());
+            let start_us = law.nccl_us * (1.0 - (-bytes / NCCL_START_BYTES).exp());
             start_us + ring / rate * (ranks / 2.0).powf(law.nccl_rank_power)
         }
     }
@@ -319,15 +330,17 @@ mod tests {
             t0_us: 4.0,
             rank_us: 0.5,
             direct_efficiency: 0.5,
+            peer_efficiency: 0.1,
             two_step_us: 3.0,
             switch_us: 8.0,
             switch_efficiency: 0.5,
             switch_rank_power: 0.5,
             nccl_us: 50.0,
-            nccl_megabytes: 1.0,
             nccl_efficiency: 0.5,
             nccl_rank_power: -0.5,
         };
+        // From one of two ranks comes a tenth of the link at most.
+        assert!((nvlink_us(&law, Way::Direct, 2.0, 1e6, 450e3) - (4.0 + 0.5 + 1e6 / 45e3)).abs() < 1e-9);
         let time = |way, bytes| nvlink_us(&law, way, 8.0, bytes, 450e3);
         assert!((time(Way::Direct, 1e4) - (4.0 + 3.5 + 7.0 * 1e4 / 225e3)).abs() < 1e-9);
         assert!((time(Way::TwoSteps, 1e6) - (4.0 + 3.5 + 3.0 + 1.75 * 1e6 / 225e3)).abs() < 1e-9);

@@ -20,6 +20,10 @@ use crate::catalog::Gpu;
 
 /// How one GPU deviates from its datasheet. Times are in microseconds, efficiencies are fractions of
 /// the vendor's peak.
+///
+/// A file has every number of every law it names and no other. So one that was written before a law
+/// changed is refused, with the line of the number that is missing or unknown; fit it again from its
+/// tables with `kvsim calibrate table`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {

@@ -1,8 +1,10 @@
 //! Adds up what a simulation tells, step by step.
 
+use super::backlog::Backlog;
 use super::blocks_csv::Residencies;
 use super::distribution::Distribution;
 use super::fleet::FleetSummary;
+use super::goodput::GoodputTally;
 use super::inter_token::InterTokenLatencies;
 use super::lifecycle::LifecycleTally;
 use super::log_histogram::LogHistogram;
@@ -61,6 +63,9 @@ pub(super) struct Collector {
     spec: SpecDecodingStats,
     requests: Requests,
     tokens: Tokens,
+    backlog: Backlog,
+    /// If users are promised something.
+    goodput: Option<GoodputTally>,
     queue_ns: Vec<u64>,
     ttft_ns: Vec<u64>,
     tpot_ns: Vec<u64>,
@@ -115,6 +120,8 @@ impl Collector {
             spec: SpecDecodingStats::default(),
             requests: Requests::default(),
             tokens: Tokens::default(),
+            backlog: Backlog::default(),
+            goodput: info.goodput.map(|limits| GoodputTally::new(limits, &info.tenants)),
             queue_ns: Vec::new(),
             ttft_ns: Vec::new(),
             tpot_ns: Vec::new(),
@@ -179,6 +186,10 @@ impl Collector {
             FinishReason::Error => &mut requests.failed,
         } += 1;
         self.tenants.on_request(request);
+        self.backlog.on_request(request);
+        if let Some(goodput) = &mut self.goodput {
+            goodput.on_request(request);
+        }
         let is_finished = request.is_whole();
         if is_finished {
             requests.finished += 1;
@@ -363,7 +374,11 @@ impl Collector {
             num_gpus: info.num_gpus(),
             workload,
             duration_s,
-            requests: self.requests,
+            overload: self.backlog.overload(duration_s),
+            requests: Requests {
+                waiting_at_last_arrival: self.backlog.waiting_at_last_arrival(),
+                ..self.requests
+            },
             tokens: self.tokens,
             throughput: Throughput {
                 requests_per_s: per_s(self.requests.finished),
@@ -378,6 +393,7 @@ impl Collector {
                 itl: InterTokenLatencies::summary(self.replicas.iter().map(|replica| &replica.inter_token)),
                 e2e: LatencyMs::of_ns(&mut self.e2e_ns),
             },
+            goodput: self.goodput.as_ref().map(|tally| tally.summary(duration_s)),
             prefix_cache: PrefixCache {
                 total: HitRate::of(total.queries, total.hits),
                 preempted: HitRate::of(total.preempted_queries, total.preempted_hits),
@@ -445,6 +461,7 @@ impl Collector {
                     self.gpu_ns,
                 ),
             },
+            caveats: info.caveats.clone(),
             speculative_decoding: (self.spec.num_drafts > 0).then(|| SpeculativeDecoding {
                 drafts: self.spec.num_drafts,
                 draft_tokens: self.spec.num_draft_tokens,

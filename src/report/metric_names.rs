@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::fleet::FleetSummary;
+use super::goodput::{Goodput, GoodputLimits, TenantGoodput};
 use super::lifecycle::LifecycleSummary;
 use super::pulls::PullSummary;
 use super::replica_tally::ReplicaSummary;
@@ -49,6 +50,11 @@ pub fn metric_names() -> Vec<String> {
         }),
         speculative_decoding: Some(SpeculativeDecoding::default()),
         kv_events: Some(0),
+        goodput: Some(Goodput {
+            limits: GoodputLimits { ttft_ms: Some(0.0), tpot_ms: Some(0.0), e2e_ms: Some(0.0) },
+            by_tenant: vec![TenantGoodput::default()],
+            ..Goodput::default()
+        }),
         fairness: Some(Fairness { tenants: vec![TenantSummary::default()], ..Fairness::default() }),
         fleet: Some(FleetSummary {
             prefix_index: Some(PrefixIndexStats::default()),
@@ -108,6 +114,8 @@ mod tests {
             "prefix_cache.by_turn.0.hit_rate",
             "speculative_decoding.acceptance_rate",
             "kv_events",
+            "goodput.share",
+            "goodput.by_tenant.0.share",
             "fleet.imbalance.requests.max_over_mean",
             "fleet.replicas.0.hit_rate",
             "seed",

@@ -1,5 +1,6 @@
 //! A run's report: follows a simulation, and writes a folder of tables, plots and a summary.
 
+mod backlog;
 mod blocks_csv;
 mod collector;
 mod distribution;
@@ -8,6 +9,7 @@ mod explorer;
 mod fleet;
 pub(crate) mod folder;
 mod followers;
+mod goodput;
 mod inter_token;
 pub(crate) mod json;
 pub(crate) mod kv_event_json;
@@ -43,6 +45,7 @@ pub use error::ReportError;
 pub use explorer::{DEFAULT_STEPS, ExploreOptions};
 pub use fleet::{FleetInfo, FleetSummary, Imbalance, Spread};
 pub(crate) use folder::Folder;
+pub use goodput::{Goodput, GoodputLimits, TenantGoodput};
 pub use lifecycle::LifecycleSummary;
 pub(crate) use manifest::MANIFEST;
 pub use manifest::TraceInfo;

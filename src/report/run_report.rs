@@ -8,6 +8,7 @@ use super::explorer::{ExploreOptions, Recorder};
 use super::fleet::{self, FleetInfo};
 use super::folder::Folder;
 use super::followers::Followers;
+use super::goodput::GoodputLimits;
 use super::json::pretty;
 use super::kv_events_jsonl::KvEventsJsonl;
 use super::manifest::{MANIFEST, Manifest, TraceInfo};
@@ -25,6 +26,10 @@ use crate::simulation::{
     StepRecord, StepSpan, TransferRecord,
 };
 use crate::units::SimTime;
+
+const REQUESTS: &str = "requests.csv";
+const BLOCKS: &str = "blocks.csv";
+const KV_EVENTS: &str = "kv_events.jsonl";
 
 /// What a report says of the run that the simulation does not tell.
 #[derive(Clone, Debug)]
@@ -51,6 +56,10 @@ pub struct RunInfo {
     pub tenants: Vec<String>,
     /// Why nothing of what replicas store in common tiers is hit by others, if that is so.
     pub not_shared_because: Option<String>,
+    /// What the times and the number of blocks rest on where nothing was measured.
+    pub caveats: Vec<String>,
+    /// What users are promised.
+    pub goodput: Option<GoodputLimits>,
     /// With several replicas, or one of several data-parallel ranks.
     pub fleet: Option<FleetInfo>,
 }
@@ -103,15 +112,15 @@ impl RunReport {
         let open = |name: &str| folder.file(name);
         let is_fleet = info.fleet.is_some();
         let num_replicas = info.usable_blocks().len();
-        let requests = RequestsCsv::create(&open("requests.csv"), info.fleet.as_ref())
-            .map_err(ReportError::write("requests.csv"))?;
-        let blocks =
-            BlocksCsv::create(&open("blocks.csv"), is_fleet).map_err(ReportError::write("blocks.csv"))?;
+        let [requests_path, blocks_path, kv_events_path] = [REQUESTS, BLOCKS, KV_EVENTS].map(open);
+        let requests = RequestsCsv::create(&requests_path, info.fleet.as_ref())
+            .map_err(ReportError::write(&requests_path))?;
+        let blocks = BlocksCsv::create(&blocks_path, is_fleet).map_err(ReportError::write(&blocks_path))?;
         let kv_events = info
             .kv_events
-            .then(|| KvEventsJsonl::create(&open("kv_events.jsonl")))
+            .then(|| KvEventsJsonl::create(&kv_events_path))
             .transpose()
-            .map_err(ReportError::write("kv_events.jsonl"))?;
+            .map_err(ReportError::write(&kv_events_path))?;
         Ok(Self {
             collector: Collector::new(&info),
             info,
@@ -166,15 +175,16 @@ impl RunReport {
         if let Some(error) = self.error {
             return Err(error);
         }
-        self.requests.finish().map_err(ReportError::write("requests.csv"))?;
+        let path_of = |name: &str| self.folder.file(name);
+        self.requests.finish().map_err(ReportError::write(&path_of(REQUESTS)))?;
         let columns = requests_csv::columns(self.info.fleet.as_ref());
-        self.folder.parquet_beside("requests.csv", &columns)?;
-        let residencies = self.blocks.finish().map_err(ReportError::write("blocks.csv"))?;
+        self.folder.parquet_beside(REQUESTS, &columns)?;
+        let residencies = self.blocks.finish().map_err(ReportError::write(&path_of(BLOCKS)))?;
         let kv_events = self
             .kv_events
             .map(KvEventsJsonl::finish)
             .transpose()
-            .map_err(ReportError::write("kv_events.jsonl"))?;
+            .map_err(ReportError::write(&path_of(KV_EVENTS)))?;
         let summary = self.collector.summary(&self.info, &residencies, kv_events, ending);
         let series = &self.collector.timeseries;
         let csv_path = self.folder.file("timeseries.csv");
@@ -209,7 +219,8 @@ impl RunReport {
 
     fn keep_error(&mut self, name: &str, result: std::io::Result<()>) {
         if let Err(source) = result {
-            self.error.get_or_insert_with(|| ReportError::Write { path: name.into(), source });
+            let path = self.folder.file(name);
+            self.error.get_or_insert(ReportError::Write { path, source });
         }
     }
 }
@@ -252,7 +263,7 @@ impl Observer for RunReport {
         self.followers.on_request(request, &self.info.tenants);
         let written =
             self.requests.push(request, &self.info.tenants, self.info.fleet.as_ref()).map_err(csv_error);
-        self.keep_error("requests.csv", written);
+        self.keep_error(REQUESTS, written);
     }
 
     fn on_evictions(&mut self, replica: u32, evictions: &[BlockEviction]) {
@@ -268,7 +279,7 @@ impl Observer for RunReport {
         if let Some(kv_events) = &mut self.kv_events {
             let sender = self.info.fleet.as_ref().and_then(|fleet| fleet.replicas.get(replica as usize));
             let written = kv_events.push(sender, at, events, scheduler);
-            self.keep_error("kv_events.jsonl", written);
+            self.keep_error(KV_EVENTS, written);
         }
     }
 

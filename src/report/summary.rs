@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::fleet::FleetSummary;
+use super::goodput::Goodput;
 use super::log_histogram::DurationS;
 use super::percentiles::LatencyMs;
 use super::tenants::Fairness;
@@ -23,15 +24,25 @@ pub struct RunSummary {
     pub workload: WorkloadNotes,
     /// Simulated time from the start to the last output.
     pub duration_s: f64,
+    /// Said where the queue grew as long as requests came, so that latencies are those of a server with too much
+    /// to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overload: Option<String>,
     pub requests: Requests,
     pub tokens: Tokens,
     pub throughput: Throughput,
     pub latency: Latency,
+    /// Where the scenario says what users are promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<Goodput>,
     pub prefix_cache: PrefixCache,
     /// The store behind the GPU's cache, if there is one.
     pub external_cache: Option<ExternalCache>,
     pub kv_cache: KvCache,
     pub steps: Steps,
+    /// What the times and the number of blocks rest on where nothing was measured, one sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub caveats: Vec<String>,
     /// With speculative decoding.
     pub speculative_decoding: Option<SpeculativeDecoding>,
     pub kv_events: Option<u64>,
@@ -58,6 +69,8 @@ pub struct Requests {
     pub failed: u64,
     /// How often a running request was put back.
     pub preemptions: u64,
+    /// Those that came before the last one and still waited when it came, for their first token to be scheduled.
+    pub waiting_at_last_arrival: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

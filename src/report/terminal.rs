@@ -44,6 +44,9 @@ pub fn terminal_table(summary: &RunSummary) -> String {
             requests.finished, summary.duration_s, summary.throughput.requests_per_s, requests.preemptions
         ),
     );
+    if let Some(overload) = &summary.overload {
+        row("overloaded", overload.clone());
+    }
     if requests.aborted > 0 {
         row(
             "aborted",
@@ -89,6 +92,20 @@ pub fn terminal_table(summary: &RunSummary) -> String {
         let (unit, ms) = if latency.max_ms < 100_000.0 { ("ms", 1.0) } else { ("s", 1_000.0) };
         row(&format!("{name} {unit}"), percentiles(latency, ms));
     }
+    if let Some(goodput) = &summary.goodput {
+        row(
+            "goodput",
+            format!(
+                "{:.2} requests/s: {:.2} % keep {}",
+                goodput.requests_per_s,
+                100.0 * goodput.share,
+                goodput.promise()
+            ),
+        );
+        if goodput.good_requests < goodput.requests {
+            row("  not kept", format!("of {} requests {}", goodput.requests, goodput.misses()));
+        }
+    }
     let kv = &summary.kv_cache;
     row(
         "KV cache",
@@ -120,6 +137,9 @@ pub fn terminal_table(summary: &RunSummary) -> String {
                 100.0 * steps.extrapolated
             ),
         );
+    }
+    for caveat in &summary.caveats {
+        row("not measured", caveat.clone());
     }
     if let Some(spec) = &summary.speculative_decoding {
         row(

@@ -52,6 +52,8 @@ pub(super) fn info(config: &EngineConfig) -> RunInfo {
         kv_events: false,
         tenants: Vec::new(),
         not_shared_because: None,
+        caveats: Vec::new(),
+        goodput: None,
         fleet: None,
     }
 }

@@ -28,4 +28,4 @@ pub use computed_tokens::ComputedTokens;
 pub use distance_counts::DistanceCounts;
 pub use lookups::{Found, Lookups};
 pub use prefix_stack::{Part, PrefixStack, Reuse};
-pub use shards::{NUM_PARTS, Shards};
+pub use shards::{NUM_PARTS, SampledBlock, Shards};

@@ -24,6 +24,30 @@ const PART_BITS: u32 = 3;
 /// One more than the largest hash that is compared with a threshold.
 const HASHES: u64 = 1 << (64 - PART_BITS);
 
+/// A block that is in the sample and was looked up.
+#[derive(Clone, Copy, Debug)]
+pub struct SampledBlock {
+    /// The part of the sample, below [`NUM_PARTS`].
+    pub part: usize,
+    /// Its place among the full blocks of the prompt.
+    pub position: usize,
+    /// Blocks that it stands for, those of other parts included.
+    pub weight: f64,
+    /// Sampled blocks touched since it was; `None` if it was not found.
+    pub distance_blocks: Option<u32>,
+}
+
+impl SampledBlock {
+    /// Blocks that a cache of so many finds of those that it stands for.
+    ///
+    /// A sampled block at distance d has d others between it and the top, and the cache ends anywhere between the last
+    /// of these and the next with the same chance.
+    pub fn hit_blocks(&self, cache_blocks: f64) -> f64 {
+        let distance = self.distance_blocks.map_or(f64::INFINITY, f64::from);
+        self.weight * (cache_blocks / self.weight - distance).clamp(0.0, 1.0)
+    }
+}
+
 /// Follows requests at one block size, in memory proportional to the sample (and 4 bytes for each
 /// request and part).
 #[derive(Debug)]
@@ -49,6 +73,8 @@ struct Part {
     /// One for each threshold that there was.
     epochs: Vec<Epoch>,
     chain: Vec<BlockHash>,
+    /// Where those of the chain that are looked up are in the prompt.
+    positions: Vec<usize>,
 }
 
 /// Lookups while the threshold was the same.
@@ -86,6 +112,7 @@ impl Shards {
             next_number: 0,
             epochs: vec![Epoch::new(threshold)],
             chain: Vec::new(),
+            positions: Vec::new(),
         };
         Self {
             block_size,
@@ -96,15 +123,20 @@ impl Shards {
         }
     }
 
-    /// Looks up the prompt of a request and touches the blocks of `computed`.
-    pub fn add(&mut self, request: &TraceRequest, computed: &TokenRuns) {
+    /// Looks up the prompt of a request and touches the blocks of `computed`. Calls `looked_up` for each block of the
+    /// sample that is looked up.
+    pub fn add(
+        &mut self,
+        request: &TraceRequest,
+        computed: &TokenRuns,
+        mut looked_up: impl FnMut(&SampledBlock),
+    ) {
         let prompt_tokens = looked_up_tokens(request);
         self.queries_tokens += u64::from(prompt_tokens);
         chain_hashes(computed, &request.extras, self.block_size, &mut self.hashes);
         // As BlockChains::num_lookup_blocks.
         let num_lookup = (prompt_tokens.saturating_sub(1) / self.block_size) as usize;
         self.lookup_blocks += num_lookup as u64;
-        let mut sampled_lookup = [0; NUM_PARTS];
         for (position, &hash) in self.hashes.iter().enumerate() {
             // Hashed once more, so that the place in the map says nothing of the sample.
             let other = mix(hash, 1);
@@ -112,11 +144,13 @@ impl Shards {
             let part = &mut self.parts[index];
             if other >> PART_BITS < part.threshold {
                 part.push(hash);
-                sampled_lookup[index] += usize::from(position < num_lookup);
+                if position < num_lookup {
+                    part.positions.push(position);
+                }
             }
         }
-        for (part, num_lookup) in self.parts.iter_mut().zip(sampled_lookup) {
-            part.touch(num_lookup);
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            part.touch(index, &mut looked_up);
         }
     }
 
@@ -173,6 +207,11 @@ impl Shards {
         self.parts.iter().map(|part| part.stack.num_blocks()).sum()
     }
 
+    /// Blocks that a block of each part stands for now.
+    pub fn weights(&self) -> [f64; NUM_PARTS] {
+        std::array::from_fn(|part| self.parts[part].weight())
+    }
+
     /// The share of all blocks that is sampled now.
     pub fn rate(&self) -> f64 {
         let shares = self.parts.iter().map(|part| part.threshold as f64 / HASHES as f64);
@@ -196,8 +235,10 @@ impl Part {
         self.chain.push(number);
     }
 
-    fn touch(&mut self, num_lookup: usize) {
+    fn touch(&mut self, index: usize, looked_up: &mut impl FnMut(&SampledBlock)) {
         if let Some(epoch) = self.epochs.last_mut() {
+            let positions = &self.positions;
+            let num_lookup = positions.len();
             epoch.lookup_blocks += num_lookup as u64;
             self.stack.touch(&self.chain, |part| {
                 let len = part.len.min(num_lookup.saturating_sub(part.first));
@@ -206,8 +247,17 @@ impl Part {
                 {
                     epoch.distances.add(reuse.distance_blocks, len as u32);
                 }
+                for ahead in 0..len {
+                    looked_up(&SampledBlock {
+                        part: index,
+                        position: positions[part.first + ahead],
+                        weight: epoch.weight,
+                        distance_blocks: part.reuse.map(|reuse| reuse.distance_blocks + ahead as u32),
+                    });
+                }
             });
         }
+        self.positions.clear();
         self.chain.clear();
         while self.numbers.len() > self.max_blocks && self.threshold > 1 {
             self.halve();

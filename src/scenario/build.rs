@@ -423,8 +423,19 @@ impl Scenario {
             let or = if field == "workload.trace" { ", or --trace FILE" } else { "" };
             error.hint(format!("give the path of a trace, relative to the scenario{or}"))
         };
+        let there = std::fs::metadata(&path).map_err(cannot)?;
+        // A second reader of a pipe finds nothing, or waits without end.
+        if !there.is_file() && !there.is_dir() {
+            let message =
+                format!("{} is a pipe or a device, but a trace is read more than once", path.display());
+            return Err(match given {
+                Some(given) => ScenarioError::new(format!("--trace {}", given.display()), message),
+                None => self.typed.wrong(&format!("{field}.path"), message),
+            }
+            .hint("save it to a file first"));
+        }
+        let num_bytes = there.len();
         let file = File::open(&path).map_err(cannot)?;
-        let num_bytes = file.metadata().map_err(cannot)?.len();
         let num_bytes_read = Arc::<AtomicU64>::default();
         let reader = CountingReader { inner: file, num_bytes: Arc::clone(&num_bytes_read) };
         let input = TraceInput::new(reader).map_err(cannot)?;

@@ -14,6 +14,7 @@ use crate::catalog::{Gpu, KvCacheSize, Model, SizingError, UnknownName, size_kv_
 use crate::cost::{HashingLaw, HashingProfile, Profile};
 use crate::engine::EngineConfig;
 use crate::engine::kv_cache::KvCacheSpec;
+use crate::report::GoodputLimits;
 use crate::text_file::TextFileError;
 use crate::workload::{ConfigError, WorkloadConfig};
 
@@ -51,7 +52,25 @@ pub(super) fn check(typed: &Typed, file: &ScenarioFile) -> Result<Checked, Scena
                 .hint(format!("give seconds from the start, 0 to {MAX_AT_S}")));
         }
     }
+    check_goodput(typed, file.goodput.as_ref())?;
     Ok(Checked { model, gpu, engine, kv_cache_size, profile, hashing })
+}
+
+fn check_goodput(typed: &Typed, limits: Option<&GoodputLimits>) -> Result<(), ScenarioError> {
+    let Some(limits) = limits else { return Ok(()) };
+    if limits.all().iter().all(|(_, at_most_ms)| at_most_ms.is_none()) {
+        return Err(typed
+            .wrong("goodput", "`goodput` limits nothing")
+            .hint("give one or more of ttft_ms, tpot_ms and e2e_ms, such as `goodput: {ttft_ms: 500}`"));
+    }
+    for (name, at_most_ms) in limits.all() {
+        if let Some(at_most_ms) = at_most_ms.filter(|at_most_ms| *at_most_ms <= 0.0) {
+            return Err(typed
+                .wrong(&format!("goodput.{name}"), format!("`{name}` is {at_most_ms}"))
+                .hint("give milliseconds above 0"));
+        }
+    }
+    Ok(())
 }
 
 /// The name becomes a folder.

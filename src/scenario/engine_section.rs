@@ -202,9 +202,10 @@ impl EngineSection {
         let tokens = self.max_num_batched_tokens.unwrap_or_else(|| {
             // Without chunks a step must take the longest prompt.
             let least = if self.enable_chunked_prefill { 0 } else { max_model_len };
-            least.max(default_tokens).min(seqs.saturating_mul(max_model_len))
+            least.max(default_tokens).min(seqs.saturating_mul(max_model_len)).max(1)
         });
-        (self.max_num_seqs.unwrap_or(seqs.min(tokens)), tokens)
+        // What follows from a 0 is not 0, so that the one which was typed is blamed.
+        (self.max_num_seqs.unwrap_or(seqs.min(tokens).max(1)), tokens)
     }
 
     /// How the ranks of a replica share the model.

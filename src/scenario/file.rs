@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster_section::ClusterSection;
 use super::engine_section::EngineSection;
+use crate::report::GoodputLimits;
 use crate::workload::WorkloadConfig;
 
 /// A whole scenario file.
@@ -33,6 +34,9 @@ pub struct ScenarioFile {
     /// The host's time to hash blocks: measured unless the cost is constant.
     #[serde(default)]
     pub block_hashing: Option<HashingSection>,
+    /// What users are promised: how many requests keep it is then part of the report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<GoodputLimits>,
     /// What is done to the servers while they run.
     #[serde(default)]
     pub actions: Vec<ActionSection>,

@@ -6,6 +6,7 @@
 //! makes the simulation.
 
 mod build;
+mod caveats;
 mod check;
 mod cluster_section;
 mod data_parallel;

@@ -29,6 +29,8 @@ impl Scenario {
             kv_events: self.engine.enable_kv_cache_events,
             tenants: simulation.tenants().to_vec(),
             not_shared_because: self.not_shared_because(),
+            caveats: self.caveats(),
+            goodput: self.file.goodput,
             fleet: self.fleet_info(),
         }
     }

@@ -51,7 +51,15 @@ impl Node {
             let message = message
                 .split_once("column ")
                 .map_or(message, |(_, rest)| rest.split_once(": ").map_or(message, |(_, problem)| problem));
-            FieldError { place, ..FieldError::new(message, "write YAML, each field on a line `name: value`") }
+            // `.nan` and `.inf`, which YAML has for numbers.
+            let (message, hint) = match message.strip_prefix("non-finite float ") {
+                Some(rest) => {
+                    let number = rest.split(" rejected").next().unwrap_or_default();
+                    (format!("found {number}"), "give a finite number")
+                }
+                None => (message.to_owned(), "write YAML, each field on a line `name: value`"),
+            };
+            FieldError { place, ..FieldError::new(message, hint) }
         })?;
         match node.twice() {
             Some(key) => Err(FieldError {

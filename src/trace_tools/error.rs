@@ -24,7 +24,7 @@ pub enum TraceError {
     /// The trace as a whole has not what is asked of it.
     #[error("{0}")]
     Unfit(String),
-    /// What is made cannot be written.
-    #[error("cannot write: {0}")]
+    /// What is made cannot be written. Whoever writes says in the error what and where.
+    #[error(transparent)]
     Write(#[from] std::io::Error),
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::summary::Group;
 use super::{BenchError, Comparison, Metric, Outcome, Ranking};
 use crate::cost::StepTime;
+use crate::whole_file::write_whole;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -52,7 +53,7 @@ pub fn write_json(
 ) -> Result<(), BenchError> {
     let document = Document { groups, rankings, runs: outcomes.iter().map(run).collect() };
     let text = serde_json::to_string(&document).unwrap_or_default();
-    std::fs::write(path, text + "\n").map_err(|source| BenchError::Write { path: path.to_owned(), source })
+    write_whole(path, text + "\n").map_err(|source| BenchError::Write { path: path.to_owned(), source })
 }
 
 fn run(outcome: &Outcome) -> Run<'_> {

@@ -10,6 +10,7 @@ use super::summary::{Group, Spread};
 use super::{BenchError, Metric, Outcome, Ranking};
 use crate::chart::{Plot, Table, sheet};
 use crate::page::{Page, Section, count, figures, sortable, table};
+use crate::whole_file::write_whole;
 
 /// The columns of the summary.
 const SUMMARY: [Metric; 6] = [
@@ -72,7 +73,7 @@ pub fn write_page(
 }
 
 fn write(path: &Path, content: &str) -> Result<(), BenchError> {
-    std::fs::write(path, content).map_err(|source| BenchError::Write { path: path.to_owned(), source })
+    write_whole(path, content).map_err(|source| BenchError::Write { path: path.to_owned(), source })
 }
 
 fn summary_table(groups: &[Group]) -> Table {

@@ -21,6 +21,8 @@ pub enum WorkloadError {
     /// The trace needs a setting.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error("the trace is empty; give one with requests")]
+    Empty,
     /// Nothing in the beginning of a trace tells its format.
     #[error(
         "cannot tell the format of a trace that begins with {found}; give one: `format: ...` with {formats}"

@@ -13,6 +13,7 @@ use crate::cli::diagnostic::InFile;
 use crate::cli::progress::Unit;
 use crate::cost::Profile;
 use crate::validate::{BenchRun, fit_host, read_bench_file};
+use crate::whole_file::write_whole;
 
 /// Fit host times and global efficiencies to end-to-end results
 #[derive(Debug, Args)]
@@ -69,7 +70,7 @@ pub(super) fn bench(arguments: &BenchArguments, console: &Console) -> Result<Fin
     if let Some(path) = &arguments.out {
         let cannot =
             |error| InFile::with_text(path, format!("cannot write {}: {error}", path.display()), error);
-        std::fs::write(path, profile.to_yaml()).map_err(cannot)?;
+        write_whole(path, profile.to_yaml()).map_err(cannot)?;
         console.written("profile", path)?;
     }
     Ok(Finished::new(json!({

@@ -10,6 +10,7 @@ use super::output::hashing_table;
 use super::table::today;
 use crate::calibrate::fit_hashing;
 use crate::cli::console::{Console, Finished};
+use crate::whole_file::write_whole;
 
 /// Fit the time of block hashing to a table of tests/vllm/measure_hashing.py (CSV)
 #[derive(Debug, Args)]
@@ -27,7 +28,7 @@ pub(super) struct HashingArguments {
 pub(super) fn hashing(arguments: &HashingArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let profile = fit_hashing(&arguments.table, arguments.date.clone().unwrap_or_else(today))?;
     if let Some(out) = &arguments.out {
-        std::fs::write(out, profile.to_yaml()).map_err(cannot_write(out))?;
+        write_whole(out, profile.to_yaml()).map_err(cannot_write(out))?;
     }
     console.say(format_args!("{}\n{}", profile.measured_on, hashing_table(&profile)))?;
     if let Some(out) = &arguments.out {

@@ -13,6 +13,7 @@ use crate::calibrate::{CalibrateError, Evaluated, OperationErrors, Timings, eval
 use crate::catalog::Gpu;
 use crate::cli::console::{Console, Finished};
 use crate::cost::Profile;
+use crate::whole_file::write_whole;
 
 /// Show a profile, and plot its predictions against measured timings
 #[derive(Debug, Args)]
@@ -69,7 +70,7 @@ pub(super) fn show(arguments: &ShowArguments, console: &Console) -> Result<Finis
     std::fs::create_dir_all(&folder).map_err(cannot_write(&folder))?;
     for (name, svg) in &plots {
         let path = folder.join(name);
-        std::fs::write(&path, svg).map_err(cannot_write(&path))?;
+        write_whole(&path, svg).map_err(cannot_write(&path))?;
     }
     console.say("")?;
     console.written(&format!("{} plots", plots.len()), &folder)?;

@@ -17,6 +17,7 @@ use crate::catalog::Gpu;
 use crate::cli::console::{Console, Finished};
 use crate::cli::progress::Unit;
 use crate::cost::Profile;
+use crate::whole_file::write_whole;
 
 /// Fit profiles to tables of kernel timings (CSV)
 #[derive(Debug, Args)]
@@ -140,12 +141,8 @@ fn check_out(out: Option<&Path>, num_gpus: usize) -> Result<(), Box<dyn Error>> 
 }
 
 fn write_profiles(profiles: &[Profile], out: &Path) -> Result<(), CalibrateError> {
-    let write = |path: &Path, profile: &Profile| {
-        // All of it or nothing: a rename cannot stop half-way.
-        let partial = path.with_extension("yaml.partial");
-        std::fs::write(&partial, profile.to_yaml()).map_err(cannot_write(&partial))?;
-        std::fs::rename(&partial, path).map_err(cannot_write(path))
-    };
+    let write =
+        |path: &Path, profile: &Profile| write_whole(path, profile.to_yaml()).map_err(cannot_write(path));
     if is_yaml(out) {
         if let Some(parent) = out.parent() {
             std::fs::create_dir_all(parent).map_err(cannot_write(parent))?;

@@ -9,13 +9,12 @@ use clap::Args;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
-use tempfile::NamedTempFile;
-
 use serde::Serialize;
 
 use super::input::{Watched, parse_format};
 use crate::cli::console::Console;
 use crate::trace_tools::{PromptsKept, Totals, TraceError, TraceWriter, WRITABLE, read_back};
+use crate::whole_file::WholeFile;
 use crate::workload::trace::{KvsimHeader, ReadOptions, TraceFormat, TraceRequest};
 
 /// Where a trace is written to, and how.
@@ -24,7 +23,7 @@ pub(super) struct OutputArguments {
     /// The trace to write; .gz and .zst at the end of its name compress it
     #[arg(id = "OUT")]
     path: PathBuf,
-    /// Its format: kvsim, which can say everything, or mooncake
+    /// Its format: kvsim, which can say everything, or mooncake, dynamo, aiperf ...
     #[arg(long, value_name = "FORMAT", default_value = "kvsim", value_parser = parse_writable)]
     to: TraceFormat,
 }
@@ -57,19 +56,20 @@ impl OutputArguments {
         console: &Console,
         write: impl FnOnce(&mut dyn FnMut(&TraceRequest) -> Result<(), TraceError>) -> Result<(), Box<dyn Error>>,
     ) -> Result<Written, Box<dyn Error>> {
-        let file = self.create()?;
+        let (whole, file) = WholeFile::create(&self.path).map_err(|error| cannot(&self.path, &error))?;
         let mut totals = Totals::default();
-        let mut writer = TraceWriter::new(self.to, header, Compressed::new(&self.path, file.reopen()?))?;
+        let text = Named { path: &self.path, text: Compressed::new(&self.path, file) };
+        let mut writer = TraceWriter::new(self.to, header, text)?;
         write(&mut |request| {
             totals.add(request)?;
             writer.write(request)
         })?;
         let losses = writer.finish()?;
         let options = ReadOptions { format: Some(self.to), ..ReadOptions::default() };
-        let mut reader = Watched::open(file.reopen()?, &options, "reading it back", console)?.1;
+        let mut reader = Watched::open(whole.read()?, &options, "reading it back", console)?.1;
         let found = read_back(&totals, &mut reader)?;
         drop(reader);
-        file.persist(&self.path).map_err(|error| self.cannot(&error.error))?;
+        whole.publish().map_err(|error| cannot(&self.path, &error))?;
         let mut lost = losses.lines();
         let ((rate, hits), (rate_before, hits_before)) = (found.hits(), totals.hits());
         if hits != hits_before && losses.prompts_kept() != PromptsKept::Length {
@@ -93,35 +93,31 @@ impl OutputArguments {
         }
         Ok(Written { path: self.path.clone(), format, requests, prompt_tokens, output_tokens, lost })
     }
+}
 
-    fn create(&self) -> Result<NamedTempFile, String> {
-        let folder = match self.path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".kvsim-trace-");
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // As any new file: the umask takes from it.
-            builder.permissions(std::fs::Permissions::from_mode(0o666));
-        }
-        if self.path.is_dir() {
-            return Err(format!("{} is a folder; name a file", self.path.display()));
-        }
-        if !folder.is_dir() {
-            return Err(format!(
-                "cannot write {}: there is no folder {}",
-                self.path.display(),
-                folder.display()
-            ));
-        }
-        builder.tempfile_in(folder).map_err(|error| self.cannot(&error))
+fn cannot(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {error}", path.display())
+}
+
+/// Errors name the trace, and not the file that becomes it.
+struct Named<'a> {
+    path: &'a Path,
+    text: Compressed,
+}
+
+impl Named<'_> {
+    fn error(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), cannot(self.path, error))
+    }
+}
+
+impl Write for Named<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.write(bytes).map_err(|error| self.error(&error))
     }
 
-    fn cannot(&self, error: &io::Error) -> String {
-        format!("cannot write {}: {error}", self.path.display())
+    fn flush(&mut self) -> io::Result<()> {
+        self.text.flush().map_err(|error| self.error(&error))
     }
 }
 

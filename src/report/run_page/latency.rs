@@ -5,6 +5,7 @@ use maud::html;
 use super::RunView;
 use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table, grouped};
 use crate::page::{Section, count, figures, percent, seconds, table};
+use crate::report::Goodput;
 use crate::report::distribution::Distribution;
 use crate::report::percentiles::LatencyMs;
 
@@ -39,9 +40,32 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
     let body = html! {
         p { "Of the requests that finished. The time of clients, HTTP and tokenizers is not in them." }
         (table(&percentiles(view)))
+        @if let Some(goodput) = &view.summary.goodput {
+            p {
+                strong { "Goodput: " (format!("{:.2}", goodput.requests_per_s)) " requests/s. " }
+                (percent(goodput.share)) " of all requests keep " (goodput.promise()) "."
+                @if goodput.good_requests < goodput.requests {
+                    " Of " (count(goodput.requests)) " requests " (goodput.misses()) "."
+                }
+            }
+            @if !goodput.by_tenant.is_empty() { (table(&by_tenant(goodput))) }
+        }
         (figures(&plots))
     };
     Some(Section::new("latency", "Latency", body))
+}
+
+fn by_tenant(goodput: &Goodput) -> Table {
+    let mut table = Table::new(1, &["tenant", "requests", "good", "share"]);
+    for tenant in &goodput.by_tenant {
+        table.push([
+            tenant.name.clone(),
+            count(tenant.requests),
+            count(tenant.good_requests),
+            percent(tenant.share),
+        ]);
+    }
+    table
 }
 
 fn percentiles(view: &RunView<'_>) -> Table {

@@ -94,12 +94,7 @@ pub(super) fn run_page(view: &RunView<'_>) -> String {
         kind: "run",
         title: view.info.name.clone(),
         about: html! { p { (overview::about(view)) } },
-        notice: view
-            .summary
-            .prefix_cache
-            .zero_hits_because
-            .as_ref()
-            .map(|reason| format!("Nothing was hit: {reason}.")),
+        notice: overview::notice(view.summary),
         headlines: overview::headlines(view),
         sections: sections(view),
     };

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::RunView;
 use crate::chart::grouped;
 use crate::page::{Headline, Section, count, definitions, percent, seconds};
+use crate::report::RunSummary;
 use crate::report::percentiles::LatencyMs;
 
 /// The GPUs of the server, or of all of them.
@@ -33,6 +34,18 @@ pub(super) fn about(view: &RunView<'_>) -> String {
         text += &format!(" {} requests failed.", count(requests.failed));
     }
     text
+}
+
+/// What one has to know before all else.
+pub(super) fn notice(summary: &RunSummary) -> Option<String> {
+    let sentences: Vec<String> = [
+        summary.overload.as_ref().map(|overload| format!("Overloaded: {overload}.")),
+        summary.prefix_cache.zero_hits_because.as_ref().map(|reason| format!("Nothing was hit: {reason}.")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
 pub(super) fn headlines(view: &RunView<'_>) -> Vec<Headline> {
@@ -130,6 +143,10 @@ pub(super) fn section(view: &RunView<'_>) -> Section {
         (definitions(&rows))
         @if !notes.notes.is_empty() {
             ul.notes { @for note in &notes.notes { li { (note) } } }
+        }
+        @if !summary.caveats.is_empty() {
+            p { "What the predictions rest on where nothing was measured:" }
+            ul.notes { @for caveat in &summary.caveats { li { (caveat) } } }
         }
         @if !engine.is_empty() {
             details {

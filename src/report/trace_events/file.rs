@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use tempfile::TempPath;
 
 use super::super::ReportError;
+use crate::whole_file::WholeFile;
 
 pub(super) struct TraceFile {
     out: Compressed,
     path: PathBuf,
     /// Where it is written, unless that is its place in a folder that is being made.
-    partial: Option<TempPath>,
+    partial: Option<WholeFile>,
 }
 
 enum Compressed {
@@ -25,20 +25,7 @@ enum Compressed {
 impl TraceFile {
     /// Begins a file that [`Self::publish`] moves to `path`.
     pub fn beside(path: &Path) -> Result<Self, ReportError> {
-        let failed = |error| ReportError::write(path)(error);
-        let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-        if path.is_dir() {
-            return Err(failed(io::ErrorKind::IsADirectory.into()));
-        }
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".kvsim-trace-events-");
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // As any new file: the umask takes from it.
-            builder.permissions(std::fs::Permissions::from_mode(0o666));
-        }
-        let (file, partial) = builder.tempfile_in(folder).map_err(failed)?.into_parts();
+        let (partial, file) = WholeFile::create(path).map_err(ReportError::write(path))?;
         Ok(Self { out: Compressed::new(path, file), path: path.to_owned(), partial: Some(partial) })
     }
 
@@ -61,7 +48,7 @@ impl TraceFile {
     pub fn publish(mut self) -> Result<(), ReportError> {
         let written = self.out.finish();
         let published = match self.partial {
-            Some(partial) => written.and_then(|()| partial.persist(&self.path).map_err(|error| error.error)),
+            Some(partial) => written.and_then(|()| partial.publish()),
             None => written,
         };
         published.map_err(ReportError::write(self.path))

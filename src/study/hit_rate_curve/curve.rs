@@ -48,7 +48,7 @@ pub struct BlockSizeCurve {
     /// In the order of [`Curve::marks`].
     pub at_marks: Vec<Point>,
     pub simulated: Vec<SimulatedPoint>,
-    pub breakdown: Option<Breakdown>,
+    pub breakdown: Breakdown,
     /// Blocks in the sample at the end.
     pub sampled_blocks: Option<u64>,
     /// The share of all blocks in the sample at the end.
@@ -122,10 +122,7 @@ impl BlockSizeCurve {
         let infinite = point(enough * block_size, lane.infinite());
         let mark_tokens: Vec<u64> = marks.iter().map(|mark| mark.cache_tokens).collect();
         let steps: Vec<u64> = (1..=KNEE_STEPS).map(|step| enough * step / KNEE_STEPS * block_size).collect();
-        let (sampled_blocks, sampled_rate) = match lane {
-            Lane::Exact(_) => (None, None),
-            Lane::Sampled(shards) => (Some(shards.sampled_blocks()), Some(shards.rate())),
-        };
+        let (sampled_blocks, sampled_rate) = lane.sample().unzip();
         Self {
             shape,
             queries_tokens,

@@ -66,7 +66,8 @@ fn sections(curve: &Curve) -> Vec<Section> {
         @if !curve.notes.is_empty() { ul.notes { @for note in &curve.notes { li { (note) } } } }
     };
     let mut sections = vec![Section::new("curve", "Over the size of the cache", main)];
-    if let Some(breakdown) = &curve.block_sizes[0].breakdown {
+    let breakdown = &curve.block_sizes[0].breakdown;
+    if !breakdown.time.is_empty() {
         let mut plots = vec![plot::over_time(breakdown)];
         plots.extend(plot::by_turn_and_depth(breakdown));
         plots.extend(plot::by_tenant(breakdown));
@@ -83,7 +84,7 @@ fn sections(curve: &Curve) -> Vec<Section> {
         dl.definitions.files {
             @for (name, holds) in [
                 ("curve.csv", "a row for each size, mark, knee and simulation"),
-                ("breakdown.csv", "hits over time, by tenant, turn and depth (not from a sample)"),
+                ("breakdown.csv", "hits over time, by tenant, turn and depth"),
                 ("curve.json", "all of it"),
                 ("curve.svg", "the plot"),
                 ("manifest.json", "version, scenario, seed, checksum of the trace"),
@@ -157,6 +158,11 @@ fn simulated(curve: &Curve) -> Option<Table> {
             };
             table.push(begin.into_iter().chain(end));
         }
+    }
+    let has_errors = curve.block_sizes.iter().any(|it| it.simulated.iter().any(|point| point.run.is_none()));
+    if !has_errors {
+        table.head.pop();
+        table.rows.iter_mut().for_each(|row| drop(row.pop()));
     }
     (!table.rows.is_empty()).then_some(table)
 }

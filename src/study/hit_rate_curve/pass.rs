@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::breakdown::{Breakdown, Grouper};
 use crate::prompt::TokenRuns;
-use crate::reuse::{ComputedTokens, DistanceCounts, Lookups, Shards, TooManyBlocks};
+use crate::reuse::{ComputedTokens, DistanceCounts, Lookups, NUM_PARTS, Shards, TooManyBlocks};
 use crate::study::statistics::Estimate;
 use crate::workload::trace::TraceRequest;
 
@@ -30,7 +30,13 @@ pub struct Pass {
 /// One block size.
 pub(super) enum Lane {
     Exact(Box<Exact>),
-    Sampled(Shards),
+    Sampled(Box<Sampled>),
+}
+
+/// A sample of the blocks.
+pub(super) struct Sampled {
+    shards: Shards,
+    groups: Grouper,
 }
 
 /// All blocks.
@@ -58,9 +64,12 @@ impl Pass {
             None => Lane::Exact(Box::new(Exact {
                 lookups: Lookups::new(*block_size),
                 distances: DistanceCounts::default(),
-                groups: Grouper::new(*block_size, capacities.clone()),
+                groups: Grouper::new(*block_size, capacities.clone(), 1),
             })),
-            Some(Sampling { rate, max_blocks }) => Lane::Sampled(Shards::new(*block_size, rate, max_blocks)),
+            Some(Sampling { rate, max_blocks }) => Lane::Sampled(Box::new(Sampled {
+                shards: Shards::new(*block_size, rate, max_blocks),
+                groups: Grouper::new(*block_size, capacities.clone(), NUM_PARTS),
+            })),
         };
         Self {
             computed: ComputedTokens::default(),
@@ -108,7 +117,12 @@ impl Lane {
                 })?;
                 groups.request(request, queries_tokens);
             }
-            Self::Sampled(shards) => shards.add(request, computed),
+            Self::Sampled(sampled) => {
+                let Sampled { shards, groups } = &mut **sampled;
+                let queries_before = shards.queries_tokens();
+                shards.add(request, computed, |block| groups.sampled(block));
+                groups.request(request, shards.queries_tokens() - queries_before);
+            }
         }
         Ok(())
     }
@@ -116,14 +130,14 @@ impl Lane {
     pub fn queries_tokens(&self) -> u64 {
         match self {
             Self::Exact(exact) => exact.lookups.queries_tokens(),
-            Self::Sampled(shards) => shards.queries_tokens(),
+            Self::Sampled(sampled) => sampled.shards.queries_tokens(),
         }
     }
 
     pub fn unique_blocks(&self) -> u64 {
         match self {
             Self::Exact(exact) => exact.lookups.unique_blocks(),
-            Self::Sampled(shards) => shards.unique_blocks(),
+            Self::Sampled(sampled) => sampled.shards.unique_blocks(),
         }
     }
 
@@ -131,7 +145,7 @@ impl Lane {
     pub fn enough_blocks(&self) -> u64 {
         match self {
             Self::Exact(exact) => exact.distances.end(),
-            Self::Sampled(shards) => shards.enough_blocks(),
+            Self::Sampled(sampled) => sampled.shards.enough_blocks(),
         }
     }
 
@@ -142,8 +156,9 @@ impl Lane {
                 let hits = |blocks| Hits { hit_rate: rate_of(&exact.lookups, blocks), half_width: None };
                 exact.distances.num_below(cache_blocks).into_iter().map(hits).collect()
             }
-            Self::Sampled(shards) => {
-                cache_blocks.iter().map(|&blocks| sampled(&shards.hit_rates(blocks))).collect()
+            Self::Sampled(sample) => {
+                let rates = |&blocks: &u64| sampled(&sample.shards.hit_rates(blocks));
+                cache_blocks.iter().map(rates).collect()
             }
         }
     }
@@ -154,15 +169,22 @@ impl Lane {
             Self::Exact(exact) => {
                 Hits { hit_rate: rate_of(&exact.lookups, exact.distances.total()), half_width: None }
             }
-            Self::Sampled(shards) => sampled(&shards.infinite_hit_rates()),
+            Self::Sampled(sample) => sampled(&sample.shards.infinite_hit_rates()),
         }
     }
 
-    /// `None` from a sample.
-    pub fn breakdown(&self, sizes: Vec<String>, tenants: &[String]) -> Option<Breakdown> {
+    pub fn breakdown(&self, sizes: Vec<String>, tenants: &[String]) -> Breakdown {
         match self {
-            Self::Exact(exact) => Some(exact.groups.breakdown(sizes, tenants)),
-            Self::Sampled(_) => None,
+            Self::Exact(exact) => exact.groups.breakdown(sizes, tenants, &[]),
+            Self::Sampled(sample) => sample.groups.breakdown(sizes, tenants, &sample.shards.weights()),
+        }
+    }
+
+    /// The blocks in the sample and their share of all, if this is one.
+    pub fn sample(&self) -> Option<(u64, f64)> {
+        match self {
+            Self::Exact(_) => None,
+            Self::Sampled(sample) => Some((sample.shards.sampled_blocks(), sample.shards.rate())),
         }
     }
 }

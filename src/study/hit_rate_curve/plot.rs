@@ -8,7 +8,8 @@ use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table, grouped, shee
 pub(super) fn file(curve: &Curve) -> String {
     let title = format!("{}: prefix cache hit rate over cache size ({})", curve.name, curve.model);
     let mut rows = vec![vec![over_size(curve)]];
-    if let Some(breakdown) = &curve.block_sizes[0].breakdown {
+    let breakdown = &curve.block_sizes[0].breakdown;
+    if !breakdown.time.is_empty() {
         rows.push(vec![over_time(breakdown)]);
         rows.push(by_turn_and_depth(breakdown));
     }
@@ -200,7 +201,11 @@ fn table(name: &str, breakdown: &Breakdown, groups: &[Group], text_columns: usiz
     head.extend(["requests", "looked up, tokens"].map(str::to_owned));
     let mut table = Table { head, rows: Vec::new(), text_columns };
     for group in groups {
-        let rates = (0..breakdown.sizes.len()).map(|index| format!("{:.2}", rate(group, index)));
+        let rates = (0..breakdown.sizes.len()).map(|index| {
+            let half_width = group.hit_rate_half_widths.get(index);
+            let interval = half_width.map(|it| format!(" ± {:.2}", 100.0 * it)).unwrap_or_default();
+            format!("{:.2}{interval}", rate(group, index))
+        });
         let counts = [group.requests, group.queries_tokens].map(|count| grouped(count as f64));
         table.push(std::iter::once(group.key.clone()).chain(rates).chain(counts));
     }

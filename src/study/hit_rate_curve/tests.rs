@@ -94,7 +94,7 @@ proptest! {
             .collect();
         let pass = pass_over(&[2], None, &rows);
         let tenants = ["a", "b"].map(str::to_owned);
-        let breakdown = pass.lanes()[0].breakdown(vec!["1".into(), "5".into()], &tenants).unwrap();
+        let breakdown = pass.lanes()[0].breakdown(vec!["1".into(), "5".into()], &tenants);
         let whole: Vec<f64> = pass.hits_tokens(0, &[1, 5, 1_000]).into_iter().map(f64::round).collect();
         for grouping in Grouping::ALL {
             let groups = breakdown.groups(grouping);
@@ -173,14 +173,55 @@ fn samples_are_within_their_bound() {
 }
 
 #[test]
+fn groups_of_a_sample_are_those_of_all_blocks_within_their_bound() {
+    let rows = chat();
+    let pass = |sampling: Option<Sampling>| {
+        let mut pass = Pass::new(&[(16, vec![4_000, 16_000])], sampling);
+        rows.iter().for_each(|row| pass.add(row).unwrap());
+        pass
+    };
+    let exact = pass(None);
+    let sizes = ["4000", "16000"].map(str::to_owned).to_vec();
+    let expected = exact.lanes()[0].breakdown(sizes.clone(), &[]);
+    for sampling in
+        [Sampling { rate: 0.1, max_blocks: None }, Sampling { rate: 1.0, max_blocks: Some(4_000) }]
+    {
+        let sampled = pass(Some(sampling));
+        let lane = &sampled.lanes()[0];
+        let found = lane.breakdown(sizes.clone(), &[]);
+        for grouping in Grouping::ALL {
+            assert_eq!(found.groups(grouping).len(), expected.groups(grouping).len());
+            let (mut intervals, mut outside) = (0, 0);
+            for (found, expected) in found.groups(grouping).iter().zip(expected.groups(grouping)) {
+                assert_eq!((&found.key, found.requests), (&expected.key, expected.requests));
+                assert_eq!(found.queries_tokens, expected.queries_tokens);
+                for size in 0..3 {
+                    let rate = |group: &Group| group.hits_tokens[size] as f64 / group.queries_tokens as f64;
+                    intervals += 1;
+                    let bound = found.hit_rate_half_widths[size] + 1e-3;
+                    outside += u32::from((rate(found) - rate(expected)).abs() > bound);
+                }
+            }
+            // One in twenty is expected outside; groups have the same blocks and are outside together.
+            assert!(5 * outside <= intervals, "{sampling:?} {grouping:?}: {outside} of {intervals}");
+        }
+        // All turns together are the whole sample.
+        let hits: u64 = found.turn.iter().map(|group| group.hits_tokens[2]).sum();
+        let whole = lane.infinite().hit_rate * lane.queries_tokens() as f64;
+        assert!((hits as f64 / whole - 1.0).abs() < 1e-3, "{hits} for {whole}");
+    }
+}
+
+#[test]
 fn a_sample_stays_as_small_as_it_is_told() {
     let rows = chat();
     let sampling = Sampling { rate: 1.0, max_blocks: Some(800) };
     let sampled = pass_over(&[16], Some(sampling), &rows);
-    let super::pass::Lane::Sampled(shards) = &sampled.lanes()[0] else { panic!("it is a sample") };
-    assert!((200..=800).contains(&shards.sampled_blocks()), "{}", shards.sampled_blocks());
+    let (sampled_blocks, _) = sampled.lanes()[0].sample().expect("it is a sample");
+    assert!((200..=800).contains(&sampled_blocks), "{sampled_blocks}");
     let exact = pass_over(&[16], None, &rows);
-    let (unique, estimate) = (exact.lanes()[0].unique_blocks() as f64, shards.unique_blocks() as f64);
+    let (unique, estimate) =
+        (exact.lanes()[0].unique_blocks() as f64, sampled.lanes()[0].unique_blocks() as f64);
     assert!((estimate / unique - 1.0).abs() < 0.15, "{estimate} for {unique}");
 }
 

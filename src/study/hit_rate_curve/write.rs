@@ -31,7 +31,7 @@ const COLUMNS: [Column<&str>; 13] = [
     ("error", Kind::Text),
 ];
 
-const BREAKDOWN_COLUMNS: [Column<&str>; 8] = [
+const BREAKDOWN_COLUMNS: [Column<&str>; 9] = [
     ("block_size_tokens", Kind::Count),
     ("by", Kind::Text),
     ("key", Kind::Text),
@@ -40,6 +40,7 @@ const BREAKDOWN_COLUMNS: [Column<&str>; 8] = [
     ("queries_tokens", Kind::Count),
     ("hits_tokens", Kind::Count),
     ("hit_rate", Kind::Float),
+    ("hit_rate_half_width", Kind::Float),
 ];
 
 #[derive(Serialize)]
@@ -70,9 +71,7 @@ impl Curve {
             folder.parquet_beside(name, columns)
         };
         table("curve.csv", &COLUMNS, &self.csv())?;
-        if let Some(csv) = self.breakdown_csv() {
-            table("breakdown.csv", &BREAKDOWN_COLUMNS, &csv)?;
-        }
+        table("breakdown.csv", &BREAKDOWN_COLUMNS, &self.breakdown_csv())?;
         folder.write("curve.json", &self.json())?;
         folder.write("curve.svg", &plot::file(self))?;
         folder.write("report.html", &page::page(self))?;
@@ -142,35 +141,36 @@ impl Curve {
         text(csv)
     }
 
-    /// A row for each group and size; `None` from a sample.
-    fn breakdown_csv(&self) -> Option<String> {
+    /// A row for each group and size.
+    fn breakdown_csv(&self) -> String {
         let mut csv = csv::Writer::from_writer(Vec::new());
-        let mut row = |cells: [&str; 8]| {
+        let mut row = |cells: [&str; 9]| {
             let _ = csv.write_record(cells);
         };
         row(BREAKDOWN_COLUMNS.map(|(name, _)| name));
-        let mut is_there = false;
         for curve in &self.block_sizes {
-            let Some(breakdown) = &curve.breakdown else { continue };
-            is_there = true;
-            for grouping in Grouping::ALL {
-                for group in breakdown.groups(grouping) {
-                    for (size, hits) in breakdown.sizes.iter().zip(&group.hits_tokens) {
-                        row([
-                            &curve.shape.block_size_tokens.to_string(),
-                            grouping.name(),
-                            &group.key,
-                            size,
-                            &group.requests.to_string(),
-                            &group.queries_tokens.to_string(),
-                            &hits.to_string(),
-                            &(*hits as f64 / group.queries_tokens as f64).to_string(),
-                        ]);
-                    }
+            let groups = Grouping::ALL.into_iter().flat_map(|grouping| {
+                curve.breakdown.groups(grouping).iter().map(move |group| (grouping, group))
+            });
+            for (grouping, group) in groups {
+                for (index, (size, hits)) in curve.breakdown.sizes.iter().zip(&group.hits_tokens).enumerate()
+                {
+                    let half_width = group.hit_rate_half_widths.get(index);
+                    row([
+                        &curve.shape.block_size_tokens.to_string(),
+                        grouping.name(),
+                        &group.key,
+                        size,
+                        &group.requests.to_string(),
+                        &group.queries_tokens.to_string(),
+                        &hits.to_string(),
+                        &(*hits as f64 / group.queries_tokens as f64).to_string(),
+                        &half_width.map(f64::to_string).unwrap_or_default(),
+                    ]);
                 }
             }
         }
-        is_there.then(|| text(csv))
+        text(csv)
     }
 }
 

@@ -9,7 +9,6 @@ use super::measured::{Measured, mean_of};
 use super::result::{CandidateResult, Capacity, LoadResult, Outcome};
 use super::run::{Runs, Setup, Stopped};
 use super::search::{Look, highest_load};
-use crate::cost::CostModel;
 use crate::scenario::Scenario;
 use crate::simulation::router::RouterConfig;
 
@@ -28,9 +27,7 @@ pub(super) enum End {
 /// How to start a replica behind a router, and what that and the predictions rest on.
 pub(super) fn start(scenario: &Scenario, router: Option<&RouterConfig>) -> (String, Vec<String>) {
     let (command, mut notes) = serve_command(scenario, router);
-    if let CostModel::Roofline(roofline) = scenario.pools[0].cost() {
-        notes.extend(roofline.caveats().iter().skip(1).cloned());
-    }
+    notes.extend(scenario.caveats());
     (command, notes)
 }
 

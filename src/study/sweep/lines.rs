@@ -1,6 +1,7 @@
 //! How the points of a sweep are laid out in a plot.
 
 use super::labels::{labels, value};
+use super::plan::Plan;
 use super::results::Results;
 
 /// Which field goes along the axis, and which lines the points form.
@@ -16,15 +17,7 @@ impl Lines {
     /// `None` unless one or two of the fields are numbers that vary.
     pub fn of(results: &Results) -> Option<Self> {
         let plan = &results.plan;
-        let numbers_of = |field: &String| {
-            let numbers = plan.points.iter().map(|point| point.fields.get(field)?.as_f64());
-            let mut numbers = numbers.collect::<Option<Vec<f64>>>()?;
-            numbers.sort_by(f64::total_cmp);
-            numbers.dedup();
-            (numbers.len() > 1).then_some(numbers)
-        };
-        let mut numeric: Vec<(&String, Vec<f64>)> =
-            plan.fields.iter().filter_map(|field| Some((field, numbers_of(field)?))).collect();
+        let mut numeric = numeric_fields(plan);
         // The one with most values; of equals the first.
         numeric.sort_by_key(|(_, values)| std::cmp::Reverse(values.len()));
         let (x, x_values) = match &numeric[..] {
@@ -51,4 +44,16 @@ impl Lines {
         }
         Some(Self { x: x.clone(), x_values, lines })
     }
+}
+
+/// The fields that are numbers at all points and vary, each with its values, rising.
+pub(super) fn numeric_fields(plan: &Plan) -> Vec<(&String, Vec<f64>)> {
+    let numbers_of = |field: &String| {
+        let numbers = plan.points.iter().map(|point| point.fields.get(field)?.as_f64());
+        let mut numbers = numbers.collect::<Option<Vec<f64>>>()?;
+        numbers.sort_by(f64::total_cmp);
+        numbers.dedup();
+        (numbers.len() > 1).then_some(numbers)
+    };
+    plan.fields.iter().filter_map(|field| Some((field, numbers_of(field)?))).collect()
 }

@@ -6,6 +6,7 @@
 //! the plan and the rows alone: how often a sweep was killed, on how many threads or machines it
 //! ran cannot be seen in them.
 
+mod each_field;
 mod error;
 mod file;
 mod header;

@@ -1,14 +1,21 @@
 //! Metrics over what varies, and one metric over the other.
 
+use super::each_field::over_each;
 use super::labels::labels;
-use super::lines::Lines;
+use super::lines::{Lines, numeric_fields};
 use super::results::Results;
 use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table, grouped, sheet};
 use crate::report::HEADLINES;
 
 const MAX_PANELS: usize = 6;
+/// Each metric has a panel for each field when there are three or more.
+const MAX_METRICS_OF_MANY_FIELDS: usize = 4;
+const MAX_COLUMNS: usize = 4;
 /// More lines cannot be told apart: then all but the first and the last are in the background.
 const MAX_LINES: usize = Color::SERIES.len();
+
+/// Labels closer than this share of an axis would lie on each other.
+const SAME_PLACE: f64 = 0.025;
 
 /// The plots that this sweep has, as files.
 pub(super) fn files(results: &Results) -> Vec<(&'static str, String)> {
@@ -16,7 +23,10 @@ pub(super) fn files(results: &Results) -> Vec<(&'static str, String)> {
     let title = format!("{}: {} points", results.plan.name, results.points.len());
     let panels = over_field(results);
     if !panels.is_empty() {
-        let rows: Vec<Vec<Plot>> = panels.chunks(2).map(<[Plot]>::to_vec).collect();
+        // With three fields or more a metric has a row, or rows, of its own.
+        let fields = numeric_fields(&results.plan).len();
+        let columns = if fields > 2 { fields.min(MAX_COLUMNS) } else { 2 };
+        let rows: Vec<Vec<Plot>> = panels.chunks(columns).map(<[Plot]>::to_vec).collect();
         files.push(("sweep.svg", sheet(&title, &rows)));
     }
     if let Some(plot) = of_front(results) {
@@ -26,11 +36,14 @@ pub(super) fn files(results: &Results) -> Vec<(&'static str, String)> {
     files
 }
 
-/// A plot for each metric, a line for each choice of the other fields; none unless one or two of the
-/// fields are numbers that vary.
+/// Where one or two of the fields are numbers that vary, a plot for each metric with a line for each choice of the
+/// other fields; where more do, a plot for each metric and field.
 pub(super) fn over_field(results: &Results) -> Vec<Plot> {
-    let Some(lines) = Lines::of(results) else { return Vec::new() };
-    let panels = panels(results);
+    let mut panels = panels(results);
+    let Some(lines) = Lines::of(results) else {
+        panels.truncate(MAX_METRICS_OF_MANY_FIELDS);
+        return panels.iter().flat_map(|(position, label)| over_each(results, *position, label)).collect();
+    };
     panels.iter().map(|(position, label)| over_x(results, &lines, *position, label)).collect()
 }
 
@@ -160,12 +173,17 @@ pub(super) fn of_front(results: &Results) -> Option<Plot> {
         Mark::new(Color::Orange, Shape::Line(steps)).faint(),
         Mark::new(Color::Orange, Shape::Dots(front.iter().map(|it| (it.0, it.1)).collect())),
     ];
-    // Points at the same place share a label.
-    for same in front.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+    let short = labels(&[x, y]);
+    let (x_axis, y_axis) = (Axis::over(&short[0], &x_values), Axis::around(&short[1], low, high));
+    // Points at nearly the same place share a label.
+    let is_near = |axis: &Axis, a: f64, b: f64| (axis.share_at(a) - axis.share_at(b)).abs() < SAME_PLACE;
+    let same_place = |a: &(f64, f64, usize), b: &(f64, f64, usize)| {
+        is_near(&x_axis, a.0, b.0) && is_near(&y_axis, a.1, b.1)
+    };
+    for same in front.chunk_by(same_place) {
         let names: Vec<String> = same.iter().map(|&(_, _, index)| name(index)).collect();
         marks.push(Mark::new(Color::Ink, Shape::Note(same[0].0, same[0].1, names.join(", "))));
     }
-    let short = labels(&[x, y]);
     let mut data = Table::new(0, &[&short[0], &short[1], "point", "on the front"]);
     for &(x, y, index, is_on_front) in &points {
         let mark = if is_on_front { "yes" } else { "no" };
@@ -179,8 +197,8 @@ pub(super) fn of_front(results: &Results) -> Option<Plot> {
             x,
             front.len()
         ),
-        x: Axis::over(&short[0], &x_values),
-        y: Axis::around(&short[1], low, high),
+        x: x_axis,
+        y: y_axis,
         marks,
         data,
         nearest: Nearest::Point,

@@ -13,10 +13,11 @@ use crate::workload::trace::{KvsimHeader, KvsimWriter, TraceFormat, TraceRequest
 use rows::Rows;
 
 /// The formats that can be written.
-pub const WRITABLE: [TraceFormat; 7] = [
+pub const WRITABLE: [TraceFormat; 8] = [
     TraceFormat::Kvsim,
     TraceFormat::Mooncake,
     TraceFormat::QwenBailian,
+    TraceFormat::Dynamo,
     TraceFormat::Aiperf,
     TraceFormat::PrefixBlocks,
     TraceFormat::Azure,

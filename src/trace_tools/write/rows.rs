@@ -12,6 +12,8 @@ use crate::trace_tools::TraceError;
 use crate::units::SimTime;
 use crate::workload::trace::{TraceFormat, TraceRequest, TraceTokens};
 
+/// Those of vLLM's blocks, so that what prompts share is as fine as there.
+const DYNAMO_BLOCK_TOKENS: u32 = 16;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// What a format other than kvsim's own keeps; `None` for one that is not written.
@@ -28,6 +30,12 @@ pub(super) fn keeps(format: TraceFormat) -> Option<Keeps> {
     Some(match format {
         TraceFormat::Mooncake => Keeps { time_unit_ns: NS_PER_MS, ..hash_ids(512) },
         TraceFormat::QwenBailian => Keeps { sessions: true, ..hash_ids(16) },
+        TraceFormat::Dynamo => Keeps {
+            time_unit_ns: NS_PER_MS,
+            counts_from_first: true,
+            sessions: true,
+            ..hash_ids(DYNAMO_BLOCK_TOKENS)
+        },
         TraceFormat::Aiperf => Keeps { sessions: true, think_times: true, ..hash_ids(512) },
         TraceFormat::PrefixBlocks => hash_ids(16),
         TraceFormat::Azure => Keeps { time_unit_ns: 100, counts_from_first: true, ..lengths },
@@ -135,6 +143,25 @@ impl<W: Write> RowWriter for Rows<W> {
                      {input}, \"output_length\": {output}, \"type\": \"text\", \"turn\": {}, \"hash_ids\": {ids:?}}}",
                     Seconds(at_or_start),
                     u64::from(request.turn) + 1
+                )
+            }
+            TraceFormat::Dynamo => {
+                // An answer takes no time: how long it took is the server's business, not the trace's.
+                let at = Ms(at_or_start);
+                let _ = write!(
+                    row,
+                    "{{\"schema\": \"dynamo.request.trace.v1\", \"event_type\": \"request_end\", \
+                     \"event_time_unix_ms\": {at}, \"event_source\": \"kvsim\", "
+                );
+                if let Some(session) = request.session {
+                    let _ = write!(row, "\"agent_context\": {{\"session_id\": \"{session}\"}}, ");
+                }
+                writeln!(
+                    row,
+                    "\"request\": {{\"request_id\": \"{chat}\", \"model\": \"unknown\", \"input_tokens\": {input}, \
+                     \"output_tokens\": {output}, \"request_received_ms\": {at}, \"total_time_ms\": 0, \"replay\": \
+                     {{\"trace_block_size\": {DYNAMO_BLOCK_TOKENS}, \"input_length\": {input}, \
+                     \"input_sequence_hashes\": {ids:?}}}}}}}"
                 )
             }
             TraceFormat::Aiperf => {

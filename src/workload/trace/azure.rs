@@ -40,7 +40,8 @@ pub(super) struct Azure {
 impl Azure {
     pub fn new(mut input: TraceInput) -> Result<Self, WorkloadError> {
         let head = input.head()?;
-        let columns = if head.has_columns(&VIDUR_COLUMNS) { VIDUR_COLUMNS } else { COLUMNS };
+        let is_vidur = head.is_some_and(|head| head.has_columns(&VIDUR_COLUMNS));
+        let columns = if is_vidur { VIDUR_COLUMNS } else { COLUMNS };
         Ok(Self { rows: CsvRows::new(input, &columns, &[])?, columns })
     }
 }

@@ -166,7 +166,7 @@ pub fn open(
     }
     let format = match options.format {
         Some(format) => format,
-        None => detect(&input.head()?)?,
+        None => detect(&input.head()?.ok_or(WorkloadError::Empty)?)?,
     };
     let reader = format.reader(input, options)?;
     let window = options.sort_window.unwrap_or(format.sort_window());

@@ -63,7 +63,7 @@ impl TraceInput {
     }
 
     /// What the content begins with.
-    pub(super) fn head(&mut self) -> Result<Head, WorkloadError> {
+    pub(super) fn head(&mut self) -> Result<Option<Head>, WorkloadError> {
         let bytes = self.peek(HEAD_BYTES).map_err(|source| WorkloadError::Read { line: 1, source })?;
         Ok(Head::of(bytes))
     }
