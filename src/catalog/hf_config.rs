@@ -147,6 +147,7 @@ fn read_moe(
         expert_bias: gpt_oss,
         // DeepSeek-V3 and its kin keep one correction per expert for their balanced routing.
         router_bias: gpt_oss || matches!(model_type, "deepseek_v3" | "kimi_k2" | "minimax_m2"),
+        router_dtype: if model_type == "minimax_m2" { Dtype::Fp32 } else { Dtype::Bf16 },
         expert_dtype,
     }))
 }

@@ -54,6 +54,8 @@ pub struct Moe {
     pub num_dense_layers: u32,
     pub expert_bias: bool,
     pub router_bias: bool,
+    /// Format of the router's product.
+    pub router_dtype: Dtype,
     pub expert_dtype: Dtype,
 }
 

@@ -116,7 +116,7 @@ impl DatasheetBounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::{CostModel, Profile, Roofline};
+    use crate::cost::{CostModel, CudaGraphs, Profile, Roofline};
 
     fn near(value: f64, expected: f64) {
         assert!((value / expected - 1.0).abs() < 1e-3, "{value} is not {expected}");
@@ -148,7 +148,7 @@ mod tests {
                 let bounds = DatasheetBounds::new(&model, gpu, &Parallelism::tensor(1));
                 let profile = Profile::built_in(gpu).unwrap().clone();
                 let alone = Parallelism::tensor(1);
-                let roofline = Roofline::new(&model, gpu, &alone, None, profile);
+                let roofline = Roofline::new(&model, gpu, &alone, CudaGraphs::FULL, None, profile);
                 let mut cost = CostModel::Roofline(Box::new(roofline));
                 for (decodes, prefill) in [(1, 0), (64, 0), (0, 4096), (32, 2048)] {
                     let mut shape = StepShape::default();

@@ -15,6 +15,11 @@
 //! Its own kernel has a fixed number of threads, each of which waits for its piece from every rank
 //! before it asks for the next: fast links do not bring more from one rank than that allows.
 //!
+//! In a layer the norm that follows is part of it, and small messages take kernels of FlashInfer
+//! (`fuse_allreduce_rms`, on by default on Hopper and Blackwell). Nobody has published their times; they
+//! are taken as the quickest of the ways above, up to the sizes that vLLM gives them
+//! (`FI_ALLREDUCE_FUSION_MAX_SIZE_MB`).
+//!
 //! NCCL's other collectives send each byte to `N - 1` of `N` ranks once: `ring / 2`, one step. Over
 //! PCIe path and algorithm change with the number of GPUs, so each has a law of its own.
 
@@ -117,6 +122,20 @@ pub enum AllReduceLaw {
     Pcie(Vec<RateLaw>),
 }
 
+/// Up to how many bytes vLLM has FlashInfer add up and norm at once.
+fn fused_max_bytes(compute_capability: u32, ranks: u32) -> f64 {
+    let mib = match (compute_capability, ranks) {
+        (90 | 100, 2) | (103, 2 | 4) => 64.0,
+        (100, 4) => 32.0,
+        (103, 8) => 4.0,
+        (90, 4) => 2.0,
+        (100, 8) => 1.0,
+        (90, 8) => 0.5,
+        _ => 0.0,
+    };
+    mib * MIB
+}
+
 /// An all-reduce over a fixed number of ranks.
 #[derive(Clone, Debug)]
 pub struct AllReduce {
@@ -145,6 +164,24 @@ impl AllReduce {
             AllReduceLaw::Pcie(laws) => Ranked::Rate(*nearest(ranks, laws)?),
         };
         Some(Self { law })
+    }
+
+    /// Whether the norm that follows a message of `bytes` on every rank is in the same kernel.
+    pub fn fuses_norm(&self, bytes: f64) -> bool {
+        matches!(&self.law, Ranked::Nvlink { ranks, compute_capability, .. }
+            if bytes <= fused_max_bytes(*compute_capability, *ranks))
+    }
+
+    /// A message of `bytes` on every rank that a norm follows.
+    pub fn fused_us(&self, bytes: f64) -> f64 {
+        let alone = self.time_us(bytes);
+        match &self.law {
+            Ranked::Nvlink { law, ranks, link_bytes_per_us, .. } if self.fuses_norm(bytes) => {
+                let way = |way| nvlink_us(law, way, f64::from(*ranks), bytes, *link_bytes_per_us);
+                alone.min(way(Way::Direct)).min(way(Way::Switch))
+            }
+            _ => alone,
+        }
     }
 
     /// A message of `bytes` on every rank.
@@ -265,6 +302,26 @@ mod tests {
         ] {
             assert_eq!(Way::of_vllm(capability, ranks, bytes), way, "{capability} {ranks} {bytes}");
         }
+    }
+
+    /// 512 KiB on eight B200 take vLLM's own kernel two steps, and the switch less.
+    #[test]
+    fn a_norm_behind_it_takes_the_quickest_way_for_small_messages() {
+        let law = NvlinkAllReduceLaw {
+            t0_us: 7.0,
+            two_step_us: 16.0,
+            switch_us: 14.0,
+            switch_efficiency: 0.5,
+            direct_efficiency: 0.5,
+            ..NvlinkAllReduceLaw::neutral()
+        };
+        let gpu = Gpu::find("B200").unwrap();
+        let all_reduce = AllReduce::new(8, gpu, &AllReduceLaw::Nvlink(law)).unwrap();
+        let bytes = 512.0 * KIB;
+        assert!((all_reduce.time_us(bytes) - (23.0 + 1.75 * bytes / 450e3)).abs() < 1e-9);
+        assert!((all_reduce.fused_us(bytes) - (7.0 + 7.0 * bytes / 450e3)).abs() < 1e-9);
+        let large = 2.0 * MIB;
+        assert_eq!(all_reduce.fused_us(large), all_reduce.time_us(large));
     }
 
     #[test]

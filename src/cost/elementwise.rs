@@ -53,13 +53,19 @@ impl Elementwise {
         self.t0_us + self.move_us(bytes)
     }
 
+    /// The least that a kernel takes.
+    pub fn start_us(&self) -> f64 {
+        self.t0_us
+    }
+
     /// Sampling from the 32-bit logits of `num_sampled` requests.
     pub fn sampler_us(&self, num_sampled: u32, vocab_size: u32) -> f64 {
         let bytes = f64::from(num_sampled) * f64::from(vocab_size) * 4.0;
         self.sampler.t0_us + self.sampler.passes * bytes * self.peak_us_per_byte
     }
 
-    fn move_us(&self, bytes: f64) -> f64 {
+    /// As part of a kernel that does something else too.
+    pub fn move_us(&self, bytes: f64) -> f64 {
         let in_l2 = bytes.min(self.l2_bytes);
         in_l2 * self.l2_us_per_byte + (bytes - in_l2) * self.us_per_byte
     }

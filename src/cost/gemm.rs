@@ -120,6 +120,18 @@ impl Gemm {
         }
     }
 
+    /// The same product where the kernel before it has quantised its input: without the passes of
+    /// quantisation, and without the `start_us` of its kernel.
+    pub fn with_quantised_input(mut self, start_us: f64) -> Self {
+        let quantises = self.law.quantisation_passes > 0.0;
+        self.law.quantisation_passes = 0.0;
+        self.law.quantisation_row_ns = 0.0;
+        if quantises {
+            self.law.t0_us = (self.law.t0_us - start_us).max(0.0);
+        }
+        self
+    }
+
     pub fn time_us(&self, m: u32) -> f64 {
         let law = &self.law;
         let m = f64::from(m);
@@ -190,6 +202,22 @@ mod tests {
         let gpu = Gpu::find(gpu).unwrap();
         let profile = CompleteProfile::new(Profile::built_in(gpu).unwrap().clone(), gpu);
         Gemm::new(n, k, dtype, gpu, profile.gemm(dtype, gpu), L2::Cold).time_us(m)
+    }
+
+    #[test]
+    fn a_quantised_input_costs_no_passes_over_it() {
+        let gpu = Gpu::find("B200").unwrap();
+        let law = GemmLaw {
+            t0_us: 5.0,
+            quantisation_passes: 4.0,
+            quantisation_row_ns: 0.5,
+            ..GemmLaw::neutral(Tiling::Best)
+        };
+        let gemm = Gemm::new(1024, 8000, Dtype::Fp8, gpu, &law, L2::Cold);
+        let quantised = gemm.clone().with_quantised_input(2.0);
+        // 4 passes over 3 bytes for each of 100 x 8,000 values at 8 TB/s, 8,000 inner steps, and the kernel's start.
+        let less = 4.0 * 3.0 * 100.0 * 8000.0 / 8e6 + 4.0 + 2.0;
+        assert!((gemm.time_us(100) - quantised.time_us(100) - less).abs() < 1e-9);
     }
 
     /// 128 x 256 tiles on 100 SMs of 1 Tflop/s each: worked out by hand.

@@ -3,8 +3,9 @@
 //! On the GPU the kernels of a step take `gpu_scale` times what each takes alone, and
 //! `prefill_scale` times in steps of so many tokens that arithmetic limits them and clocks drop.
 //! Expert layers take `moe_scale` times that (served tokens choose other experts than a benchmark's)
-//! and collectives `comms_scale` times (a server fuses them with the norms beside them). Each layer adds `gpu_layer_us` of gaps between kernels, and between two steps the GPU waits
-//! `gpu_step_us` for inputs, launch and sampled tokens. On the CPU a step takes `host_step_us` and
+//! and collectives `comms_scale` times (a server fuses them with the norms beside them). Between two steps the GPU waits
+//! `gpu_step_us` for inputs, launch and sampled tokens. The CPU launches an operator in `launch_us`; a step that is
+//! not in a CUDA graph takes at least as long as all of its launches. On the CPU a step takes `host_step_us` and
 //! `host_request_us` for each of its requests; asynchronous scheduling hides that behind the GPU. A step that
 //! is scheduled synchronously takes `sync_step_us` and `sync_request_us` instead, with the GPU idle: messages to
 //! the workers, their inputs and the way of the sampled tokens back are in it too.
@@ -33,8 +34,8 @@ law! {
         comms_scale = 1.0 in [0.2, 3.0] else 1.0,
         /// GPU time between the kernels of two steps: input copies, launch, sampled tokens.
         gpu_step_us = 200.0 in [0.0, 100000.0] else 200.0,
-        /// Gaps between the kernels of one layer.
-        gpu_layer_us = 0.5 in [0.0, 1000.0] else 0.5,
+        /// From one operator to the next on the CPU, Python and dispatch included.
+        launch_us = 50.0 in [0.0, 1000.0] else 50.0,
         /// Scheduling and bookkeeping, which asynchronous scheduling hides.
         host_step_us = 126.0 in [0.0, 100000.0] else 126.0,
         host_request_us = 4.4 in [0.0, 10000.0] else 4.4,
@@ -82,7 +83,6 @@ impl HostLaw {
 #[derive(Clone, Debug)]
 pub(super) struct Host {
     law: HostLaw,
-    num_layers: f64,
 }
 
 /// Microseconds to the nearest nanosecond.
@@ -99,8 +99,8 @@ pub(super) enum Kernels {
 }
 
 impl Host {
-    pub fn new(law: HostLaw, num_layers: u32) -> Self {
-        Self { law, num_layers: f64::from(num_layers) }
+    pub fn new(law: HostLaw) -> Self {
+        Self { law }
     }
 
     /// Kernel time as it is within a step of so many tokens: neighbours compete for clocks and
@@ -119,7 +119,12 @@ impl Host {
 
     /// GPU time of a step outside kernels, over all stages of a pipeline.
     pub fn gpu_step_ns(&self, num_stages: u32) -> u64 {
-        to_ns(self.law.gpu_step_us * f64::from(num_stages) + self.law.gpu_layer_us * self.num_layers)
+        to_ns(self.law.gpu_step_us * f64::from(num_stages))
+    }
+
+    /// What the CPU takes to launch so many operators.
+    pub fn launches_ns(&self, num_launches: f64) -> u64 {
+        to_ns(self.law.launch_us * num_launches)
     }
 
     /// Scheduling, input preparation and output handling on the CPU.

@@ -9,6 +9,7 @@ use super::expert_layer::ExpertLayer;
 use super::gemm::Gemm;
 use super::law::L2;
 use super::parallelism::{Parallelism, StepTokens};
+use super::router::Router;
 
 /// Kernel time in microseconds, by kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,6 +26,13 @@ impl KernelTimes {
     }
 }
 
+/// What takes the CPU about as long as so many other operators: attention with the write to the cache, and
+/// a layer of experts, which routes, sorts, quantises, multiplies twice and adds up.
+const ATTENTION_LAUNCHES: f64 = 2.0;
+const EXPERT_LAUNCHES: f64 = 6.0;
+/// On Blackwell TensorRT-LLM's kernels do all of it at one call, behind the router's product.
+const BLACKWELL_EXPERT_LAUNCHES: f64 = 2.0;
+
 #[derive(Clone, Debug)]
 pub(super) struct Layers {
     /// Products with the number of layers that have them.
@@ -32,12 +40,16 @@ pub(super) struct Layers {
     /// Element-wise kernels: how many a step runs and the bytes each moves per token.
     elementwise_kernels: Vec<(f64, f64)>,
     experts: Option<(f64, ExpertLayer)>,
+    router: Option<(f64, Router)>,
     lm_head: Gemm,
     all_reduce: Option<AllReduce>,
     all_gather: Option<AllGather>,
     elementwise: Elementwise,
     num_layers: f64,
     hidden_bytes: f64,
+    expert_launches: f64,
+    /// Norms of a step that add the residual, one behind each all-reduce.
+    num_norms: f64,
     /// What the ranks add up for a norm over all heads: a square sum each of query and key.
     norm_bytes: f64,
     vocab_size: u32,
@@ -51,13 +63,20 @@ impl Layers {
         let hidden = model.hidden_size;
         let hidden_bytes = f64::from(hidden) * Dtype::Bf16.bytes_per_value();
 
-        let mut gemms: Vec<(f64, Gemm)> = attention_projections(model, tp)
-            .into_iter()
-            .map(|(n, k)| (num_layers, gemm(n, k, model.weight_dtype)))
-            .collect();
+        // Compilation quantises to 8 bits in the norm or the activation before a product. What leaves attention
+        // takes a kernel of its own; block scales, which models with experts have, and 4 bits always do.
+        let elementwise = Elementwise::new(gpu, profile.elementwise(), profile.sampler());
+        let is_quantised_before =
+            model.moe.is_none() && model.weight_dtype == Dtype::Fp8 && gpu.fp8_flops.is_some();
+        let gemm_after_norm = |n: u32, k: u32| {
+            let gemm = gemm(n, k, model.weight_dtype);
+            if is_quantised_before { gemm.with_quantised_input(elementwise.start_us()) } else { gemm }
+        };
+        let Projections { inputs, output } = Projections::new(model, tp);
+        let mut gemms: Vec<(f64, Gemm)> =
+            inputs.into_iter().map(|(n, k)| (num_layers, gemm_after_norm(n, k))).collect();
+        gemms.push((num_layers, gemm(output.0, output.1, model.weight_dtype)));
         let mut elementwise_kernels = vec![
-            // Two norms that add the residual: read both streams, write both.
-            (2.0 * num_layers, 4.0 * hidden_bytes),
             (num_layers, rotary_bytes(model, tp)),
             // Embedding and final norm.
             (2.0, 2.0 * hidden_bytes),
@@ -68,8 +87,8 @@ impl Layers {
         let mut push_mlp = |layers: u32, intermediate_size: u32| {
             if layers > 0 && intermediate_size > 0 {
                 let (layers, inter) = (f64::from(layers), intermediate_size.div_ceil(tp));
-                gemms.push((layers, gemm(2 * inter, hidden, model.weight_dtype)));
-                gemms.push((layers, gemm(hidden, inter, model.weight_dtype)));
+                gemms.push((layers, gemm_after_norm(2 * inter, hidden)));
+                gemms.push((layers, gemm_after_norm(hidden, inter)));
                 elementwise_kernels.push((layers, 3.0 * f64::from(inter) * Dtype::Bf16.bytes_per_value()));
             }
         };
@@ -77,7 +96,6 @@ impl Layers {
         push_mlp(model.num_hidden_layers - moe_layers, model.intermediate_size);
         if let Some(moe) = &model.moe {
             push_mlp(moe_layers, moe.num_shared_experts * moe.moe_intermediate_size);
-            gemms.push((f64::from(moe_layers), gemm(moe.num_experts, hidden, model.activation_dtype)));
         }
 
         Self {
@@ -85,12 +103,22 @@ impl Layers {
             elementwise_kernels,
             experts: ExpertLayer::new(model, gpu, parallelism, profile)
                 .map(|experts| (f64::from(moe_layers), experts)),
+            router: model
+                .moe
+                .as_ref()
+                .map(|moe| (f64::from(moe_layers), Router::new(model, moe, gpu, profile))),
             lm_head: gemm(model.vocab_size.div_ceil(tp), hidden, model.activation_dtype),
             all_reduce: AllReduce::new(tp, gpu, &profile.all_reduce()),
             all_gather: AllGather::new(tp, profile.all_gather()),
-            elementwise: Elementwise::new(gpu, profile.elementwise(), profile.sampler()),
+            elementwise,
             num_layers,
             hidden_bytes,
+            expert_launches: if gpu.compute_capability / 10 == 10 {
+                BLACKWELL_EXPERT_LAUNCHES
+            } else {
+                EXPERT_LAUNCHES
+            },
+            num_norms: 2.0 * num_layers,
             norm_bytes: if model.qk_norm_over_all_heads { 8.0 } else { 0.0 },
             vocab_size: model.vocab_size,
         }
@@ -101,13 +129,15 @@ impl Layers {
         let tokens = f64::from(num_tokens);
         let sum = |terms: &mut dyn Iterator<Item = f64>| terms.sum::<f64>();
         KernelTimes {
-            gemm_us: sum(&mut self.gemms.iter().map(|(count, gemm)| count * gemm.time_us(num_tokens))),
+            gemm_us: sum(&mut self.gemms.iter().map(|(count, gemm)| count * gemm.time_us(num_tokens)))
+                + self.router.as_ref().map_or(0.0, |(count, router)| count * router.time_us(num_tokens)),
             moe_us: 0.0,
             comms_us: self.all_reduces_us(num_tokens),
             other_us: sum(&mut self
                 .elementwise_kernels
                 .iter()
-                .map(|(count, bytes)| count * self.elementwise.time_us(bytes * tokens))),
+                .map(|(count, bytes)| count * self.elementwise.time_us(bytes * tokens)))
+                + self.norms_us(tokens),
         }
     }
 
@@ -121,12 +151,45 @@ impl Layers {
         })
     }
 
+    /// Operators of a step without a CUDA graph: products, element-wise kernels, collectives, attention with its
+    /// write to the cache, and experts with their
+    /// router.
+    pub fn num_launches(&self) -> f64 {
+        let products = self.gemms.iter().map(|(count, _)| count).sum::<f64>();
+        let elementwise = self.elementwise_kernels.iter().map(|(count, _)| count).sum::<f64>();
+        let collectives = match (&self.all_reduce, self.norm_bytes > 0.0) {
+            (None, _) => 0.0,
+            (Some(_), false) => 2.0 * self.num_layers,
+            (Some(_), true) => 3.0 * self.num_layers,
+        };
+        let experts = self.experts.as_ref().map_or(0.0, |(layers, _)| self.expert_launches * layers);
+        products + elementwise + self.num_norms + collectives + ATTENTION_LAUNCHES * self.num_layers + experts
+    }
+
+    /// Those of a step whose graphs leave attention out: attention, and the graph after it.
+    pub fn num_piecewise_launches(&self) -> f64 {
+        (1.0 + ATTENTION_LAUNCHES) * self.num_layers
+    }
+
+    /// Norms that add the residual read both streams and write both. The kernel that fuses one with the
+    /// all-reduce before it does that too.
+    fn norms_us(&self, tokens: f64) -> f64 {
+        let bytes = 4.0 * self.hidden_bytes * tokens;
+        let is_fused = self
+            .all_reduce
+            .as_ref()
+            .is_some_and(|all_reduce| all_reduce.fuses_norm(self.hidden_bytes * tokens));
+        let start_us = if is_fused { 0.0 } else { self.elementwise.start_us() };
+        self.num_norms * (start_us + self.elementwise.move_us(bytes))
+    }
+
     /// After attention and after the MLP, and for norms over all heads.
     fn all_reduces_us(&self, num_tokens: u32) -> f64 {
         let tokens = f64::from(num_tokens);
+        // A norm follows each.
         let all_reduce_us = |token_bytes: f64| {
             let all_reduce = self.all_reduce.as_ref().filter(|_| token_bytes > 0.0);
-            all_reduce.map_or(0.0, |all_reduce| all_reduce.time_us(token_bytes * tokens))
+            all_reduce.map_or(0.0, |all_reduce| all_reduce.fused_us(token_bytes * tokens))
         };
         let mut num_all_reduces = 2.0 * self.num_layers;
         if let Some((layers, experts)) = &self.experts
@@ -158,22 +221,29 @@ fn rotary_bytes(model: &Model, tp: u32) -> f64 {
 }
 
 /// `(n, k)` of the products before and after attention, on one rank.
-fn attention_projections(model: &Model, tp: u32) -> Vec<(u32, u32)> {
-    let hidden = model.hidden_size;
-    let heads = (model.num_attention_heads / tp).max(1);
-    let Some(mla) = &model.mla else {
-        let query = heads * model.head_dim;
-        let kv = 2 * model.num_kv_heads_per_rank(tp) * model.head_dim;
-        return vec![(query + kv, hidden), (hidden, query)];
-    };
-    let latent = mla.kv_lora_rank + mla.qk_rope_head_dim;
-    let query = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim);
-    let mut projections = match mla.q_lora_rank {
-        Some(rank) => vec![(rank + latent, hidden), (query, rank)],
-        None => vec![(query + latent, hidden)],
-    };
-    // The up projection of keys and values; decodes apply the same weights to queries and outputs.
-    projections.push((heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank));
-    projections.push((hidden, heads * mla.v_head_dim));
-    projections
+struct Projections {
+    inputs: Vec<(u32, u32)>,
+    output: (u32, u32),
+}
+
+impl Projections {
+    fn new(model: &Model, tp: u32) -> Self {
+        let hidden = model.hidden_size;
+        let heads = (model.num_attention_heads / tp).max(1);
+        let Some(mla) = &model.mla else {
+            let query = heads * model.head_dim;
+            let kv = 2 * model.num_kv_heads_per_rank(tp) * model.head_dim;
+            return Self { inputs: vec![(query + kv, hidden)], output: (hidden, query) };
+        };
+        let latent = mla.kv_lora_rank + mla.qk_rope_head_dim;
+        let query = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim);
+        let mut inputs = match mla.q_lora_rank {
+            Some(rank) => vec![(rank + latent, hidden), (query, rank)],
+            None => vec![(query + latent, hidden)],
+        };
+        // The up projections of keys and values; decodes apply the same weights to queries and outputs.
+        inputs.push((heads * mla.qk_nope_head_dim, mla.kv_lora_rank));
+        inputs.push((heads * mla.v_head_dim, mla.kv_lora_rank));
+        Self { inputs, output: (hidden, heads * mla.v_head_dim) }
+    }
 }

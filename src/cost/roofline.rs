@@ -5,6 +5,7 @@ use crate::catalog::{Gpu, Model};
 use super::attention::Attention;
 use super::collective::AllGather;
 use super::drafter::{Drafter, Drafts};
+use super::graphs::{CudaGraphs, Launch};
 use super::host::{Host, Kernels};
 use super::layers::{KernelTimes, Layers};
 use super::memo::Memo;
@@ -17,6 +18,7 @@ pub struct Roofline {
     layers: Layers,
     attention: Attention,
     host: Host,
+    graphs: CudaGraphs,
     drafter: Option<Drafter>,
     stages: Stages,
     data_parallel_size: u32,
@@ -36,6 +38,7 @@ impl Roofline {
         model: &Model,
         gpu: &Gpu,
         parallelism: &Parallelism,
+        graphs: CudaGraphs,
         drafts: Option<Drafts>,
         profile: Profile,
     ) -> Self {
@@ -61,7 +64,8 @@ impl Roofline {
         Self {
             layers: Layers::new(model, gpu, parallelism, &profile),
             attention: Attention::new(model, gpu, parallelism, &profile),
-            host: Host::new(*profile.host(), model.num_hidden_layers),
+            host: Host::new(*profile.host()),
+            graphs,
             drafter: drafts.map(|drafts| Drafter::new(drafts, model, gpu, parallelism, &profile)),
             stages: Stages::new(model, parallelism, &profile),
             data_parallel_size: parallelism.data_parallel_size,
@@ -85,6 +89,12 @@ impl Roofline {
     }
 
     pub(super) fn step_time(&mut self, shape: &StepShape, tokens: StepTokens) -> StepTime {
+        let launch = self.graphs.launch(tokens.own, shape.prefill_chunks.is_empty());
+        // Engine cores that run their steps together have padded them already.
+        let tokens = match self.data_parallel_size {
+            1 => StepTokens::alike(self.graphs.padded(tokens.own, launch), 1),
+            _ => tokens,
+        };
         let num_tokens = tokens.own;
         let (layers, attention, host, stages) = (&self.layers, &self.attention, &self.host, &self.stages);
         let [gemm_ns, _, comms_ns, elementwise_ns] = self.layers_ns.get(num_tokens, || {
@@ -125,6 +135,14 @@ impl Roofline {
             time.drafts_ns = host.kernels_ns(Kernels::Others, drafter.time_us(shape), num_tokens);
             time.head_ns += time.drafts_ns;
         }
+        let num_launches = match launch {
+            Launch::Full => 0.0,
+            Launch::Piecewise => self.layers.num_piecewise_launches(),
+            Launch::Eager => self.layers.num_launches(),
+        };
+        // The GPU waits for what its kernels do not cover.
+        let busy_ns = time.gpu_ns() - time.launch_ns - time.drafts_ns;
+        time.launch_ns += self.host.launches_ns(num_launches).saturating_sub(busy_ns);
         if !self.is_in_range(shape) {
             time.extrapolated_ns = time.gpu_ns();
         }
@@ -207,6 +225,7 @@ mod tests {
             &Model::find(model).unwrap(),
             gpu,
             &Parallelism::tensor(tp),
+            CudaGraphs::FULL,
             None,
             profile,
         )))
@@ -345,6 +364,7 @@ mod tests {
             &model,
             gpu,
             &Parallelism::tensor(1),
+            CudaGraphs::FULL,
             None,
             Profile::built_in(gpu).unwrap().clone(),
         );

@@ -5,6 +5,7 @@ use super::ScenarioError;
 use super::build::Typed;
 use super::engine_section::EngineSection;
 use super::pool::Pool;
+use crate::cost::{CudaGraphs, CudagraphMode};
 use crate::simulation::{DataParallelConfig, Endpoints, LockstepConfig};
 
 /// The most ranks of a replica, and its API servers.
@@ -49,23 +50,33 @@ impl Pool {
 
     /// Ranks of a mixture-of-experts model run their steps together.
     pub(super) fn lockstep(&self) -> Option<LockstepConfig> {
-        let EngineSection { data_parallel_size, dp_sync_interval, enforce_eager, all2all_backend, .. } =
-            self.section;
-        let has_graphs = !enforce_eager && all2all_backend.has_cuda_graphs();
-        (data_parallel_size > 1 && self.model.moe.is_some()).then(|| LockstepConfig {
+        let EngineSection { data_parallel_size, dp_sync_interval, .. } = self.section;
+        let graphs = self.cuda_graphs();
+        (data_parallel_size > 1 && self.model.moe.is_some()).then_some(LockstepConfig {
             dp_sync_interval,
-            max_cudagraph_capture_size: if has_graphs { self.max_cudagraph_capture_size() } else { 0 },
+            max_cudagraph_capture_size: graphs.max_capture_size,
             pipeline_parallel_size: self.engine.pipeline_parallel_size,
         })
     }
 
-    /// The most tokens of a step that is replayed from a CUDA graph (`_set_cudagraph_sizes` in
-    /// `config/vllm.py`).
-    fn max_cudagraph_capture_size(&self) -> u32 {
+    /// Which steps are replayed from CUDA graphs; the most tokens are `_set_cudagraph_sizes`' in
+    /// `config/vllm.py`.
+    pub(super) fn cuda_graphs(&self) -> CudaGraphs {
+        let section = &self.section;
+        let has_graphs = !section.enforce_eager
+            && (section.data_parallel_size == 1 || section.all2all_backend.has_cuda_graphs());
+        let mode = if has_graphs { section.cudagraph_mode } else { CudagraphMode::None };
+        if mode == CudagraphMode::None {
+            return CudaGraphs { mode, max_capture_size: 0 };
+        }
         let is_blackwell = self.gpu.compute_capability / 10 == 10;
         let query_len = 1 + self.engine.num_speculative_tokens();
         let of_decodes = self.engine.max_num_seqs.saturating_mul(2 * query_len);
-        of_decodes.min(if is_blackwell { 1_024 } else { 512 }).min(self.engine.max_num_batched_tokens)
+        let max_capture_size = section
+            .max_cudagraph_capture_size
+            .unwrap_or_else(|| of_decodes.min(if is_blackwell { 1_024 } else { 512 }))
+            .min(self.engine.max_num_batched_tokens);
+        CudaGraphs { mode, max_capture_size }
     }
 }
 

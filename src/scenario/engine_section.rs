@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kv_cache_groups::groups_of;
 use crate::catalog::{Dtype, Gpu, MemoryConfig, Model};
-use crate::cost::{All2AllBackend, Drafts, Parallelism};
+use crate::cost::{All2AllBackend, CudagraphMode, Drafts, Parallelism};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
 use crate::engine::connector::{EvictionOrder, SharedBy, TierKind};
 use crate::engine::hash::PrefixCachingHashAlgo;
@@ -55,6 +55,12 @@ pub struct EngineSection {
     pub scheduling_policy: SchedulingPolicy,
     pub async_scheduling: bool,
     pub enforce_eager: bool,
+    /// What is captured in CUDA graphs.
+    pub cudagraph_mode: CudagraphMode,
+    /// Steps of more tokens have no graph; left out, vLLM's default: twice `max_num_seqs`, 512 at most and
+    /// 1,024 on B200 and B300.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cudagraph_capture_size: Option<u32>,
     /// Number format of the weights, instead of the checkpoint's.
     pub quantization: Option<Dtype>,
     /// Number format of the KV cache, instead of the model's.
@@ -100,6 +106,8 @@ impl Default for EngineSection {
             scheduling_policy: engine.policy,
             async_scheduling: engine.async_scheduling,
             enforce_eager: false,
+            cudagraph_mode: CudagraphMode::default(),
+            max_cudagraph_capture_size: None,
             quantization: None,
             kv_cache_dtype: None,
             decode_context_parallel_size: engine.decode_context_parallel_size,

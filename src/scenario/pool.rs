@@ -101,7 +101,15 @@ impl Pool {
             profile.host = profile.host.synchronous();
         }
         let (parallelism, drafts) = (self.section.parallelism(), self.section.drafts());
-        CostModel::Roofline(Box::new(Roofline::new(&self.model, self.gpu, &parallelism, drafts, profile)))
+        let graphs = self.cuda_graphs();
+        CostModel::Roofline(Box::new(Roofline::new(
+            &self.model,
+            self.gpu,
+            &parallelism,
+            graphs,
+            drafts,
+            profile,
+        )))
     }
 }
 

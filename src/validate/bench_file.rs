@@ -10,6 +10,7 @@ use super::requests_csv::read_requests_csv;
 use super::runs_csv::read_runs_csv;
 use super::serve_json::read_serve_json;
 use super::{BenchError, BenchRun};
+use crate::cost::CudagraphMode;
 
 /// Reads `vllm bench serve`'s JSON, a table of runs, or a log of requests with its
 /// `NAME.engine.json` beside it. `gpu` is taken where the file does not name one.
@@ -55,6 +56,8 @@ fn read_engine_json(path: &Path, gpu: &str) -> Result<Settings, BenchError> {
         gpu_memory_utilization: json["kv_cache"]["gpu_memory_utilization"].as_f64(),
         num_gpu_blocks: number("kv_cache", "num_gpu_blocks"),
         enable_prefix_caching: json["kv_cache"]["enable_prefix_caching"].as_bool(),
+        cudagraph_mode: CudagraphMode::default(),
+        max_cudagraph_capture_size: number("engine_kwargs", "max_cudagraph_capture_size"),
         moe_format: None,
         is_remote: false,
         routing: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Metric;
 use super::ladder::Ladder;
-use crate::cost::Format;
+use crate::cost::{CudagraphMode, Format};
 use crate::prompt::TokenRuns;
 use crate::units::SimTime;
 
@@ -36,6 +36,8 @@ pub struct Settings {
     pub max_num_seqs: Option<u32>,
     pub max_num_batched_tokens: Option<u32>,
     pub block_size: Option<u32>,
+    pub cudagraph_mode: CudagraphMode,
+    pub max_cudagraph_capture_size: Option<u32>,
     pub gpu_memory_utilization: Option<f64>,
     pub num_gpu_blocks: Option<u32>,
     pub enable_prefix_caching: Option<bool>,

@@ -38,7 +38,7 @@ const TERMS: [Term; 12] = [
     Term { get: |host| &mut host.moe_scale, prior: 1.0, spread: 0.2, least: 0.3, step: 0.03 },
     Term { get: |host| &mut host.comms_scale, prior: 1.0, spread: 0.3, least: 0.3, step: 0.05 },
     Term { get: |host| &mut host.gpu_step_us, prior: 200.0, spread: 200.0, least: 0.0, step: 50.0 },
-    Term { get: |host| &mut host.gpu_layer_us, prior: 0.0, spread: 5.0, least: 0.0, step: 1.0 },
+    Term { get: |host| &mut host.launch_us, prior: 50.0, spread: 20.0, least: 0.0, step: 5.0 },
     Term { get: |host| &mut host.sync_step_us, prior: 3e3, spread: 2e3, least: 0.0, step: 200.0 },
     Term { get: |host| &mut host.sync_request_us, prior: 45.0, spread: 30.0, least: 0.0, step: 5.0 },
     Term { get: |host| &mut host.frontend_us, prior: 5e3, spread: 1e4, least: 0.0, step: 2e3 },

@@ -2,10 +2,9 @@
 //!
 //! Tables of closed loops with the models and lengths below hold results of the public benchmark InferenceMAX
 //! (later InferenceX). Its client draws every length between 80 % and the whole, and sends ten
-//! requests for each user; its scripts start vLLM with 8,192 tokens to a step, and on Blackwell with
-//! an 8-bit KV cache. (README.md and benchmarks/ of the repository SemiAnalysisAI/InferenceX:
-//! `--random-range-ratio 0.8`, `--num-prompts $((CONC * 10))`, `--max-num-batched-tokens 8192`,
-//! `--kv-cache-dtype fp8`, `--gpu-memory-utilization`.)
+//! requests for each user. How its scripts start vLLM is in `benchmarks/` of the repository
+//! SemiAnalysisAI/InferenceX, when that changed in its `perf-changelog.yaml`; the day of a run decides between
+//! versions of a script. Steps take 8,192 tokens, stated or vLLM's default then, unless said otherwise.
 //!
 //! The collection's own runs of vLLM 0.12 were set up by AIConfigurator, whose generator gives a step
 //! as many tokens as the prompt has, 1,500 and the requests of a batch, of which it takes 512 at least
@@ -14,14 +13,13 @@
 //! a step of all eight does not allow, and 128 users with 4,096 were served 3,900 tokens a step.
 
 use super::bench_run::{ClosedLoopLoad, Settings};
-use crate::cost::Format;
+use crate::cost::{CudagraphMode, Format};
 
-/// The models of it that vLLM serves, in lower case.
-const MODELS: [&str; 4] = ["llama-3.1-70b", "gpt-oss-120b", "minimax-m2.5", "kimi-k2.5"];
 /// Lengths of prompts and answers in tokens.
 const LENGTHS: [(u32, u32); 3] = [(1024, 1024), (1024, 8192), (8192, 1024)];
 const RANGE_RATIO: f64 = 0.8;
 const MAX_NUM_BATCHED_TOKENS: u32 = 8192;
+const FP8: &str = "fp8";
 
 /// Whether a table took the ranks of expert parallelism for others than those of tensor parallelism, as
 /// AIConfigurator's does of some runs: names say `tp2_ep2`, columns 2 x 2 with 4 for the experts, and TPOT is
@@ -35,32 +33,90 @@ const AICONFIGURATOR: (&str, &str) = ("aiconfigurator/silicon_sample.csv", "0.12
 /// What its step takes beyond the tokens of a prompt.
 const AICONFIGURATOR_TOKENS: u32 = 512 + 1500;
 
-/// Fills in what the benchmark states; other loads stay as they are.
-pub(super) fn fill_in(source: &str, settings: &mut Settings, load: &mut ClosedLoopLoad) {
+/// Fills in what the benchmark states; other loads stay as they are. `measured_on` is a day such as 2026-04-03,
+/// or empty.
+pub(super) fn fill_in(source: &str, measured_on: &str, settings: &mut Settings, load: &mut ClosedLoopLoad) {
     if (source, settings.engine_version.as_str()) == AICONFIGURATOR {
         let tokens = load.input_tokens.saturating_add(AICONFIGURATOR_TOKENS);
         settings.max_num_batched_tokens.get_or_insert(tokens);
         return;
     }
     let model = settings.model.to_lowercase();
-    let is_known = MODELS.iter().any(|known| model.contains(known));
-    if !is_known || !LENGTHS.contains(&(load.input_tokens, load.output_tokens)) {
+    let Some(script) = MODELS.iter().find_map(|(name, script)| model.contains(name).then_some(script)) else {
+        return;
+    };
+    if !LENGTHS.contains(&(load.input_tokens, load.output_tokens)) {
         return;
     }
     load.range_ratio = RANGE_RATIO;
+    script(settings, load, measured_on);
     settings.max_num_batched_tokens.get_or_insert(MAX_NUM_BATCHED_TOKENS);
-    let is_minimax = model.contains("minimax");
-    let is_kimi_in_4_bits = model.contains("kimi") && settings.weight_dtype.as_deref() == Some("int4_wo");
-    if is_minimax || is_kimi_in_4_bits {
+}
+
+/// What the scripts of a model state.
+type Script = fn(&mut Settings, &ClosedLoopLoad, &str);
+
+/// Those that vLLM serves, in lower case.
+const MODELS: [(&str, Script); 4] =
+    [("llama-3.1-70b", llama), ("gpt-oss-120b", gpt_oss), ("minimax-m2.5", minimax), ("kimi-k2.5", kimi)];
+
+fn is_blackwell(settings: &Settings) -> bool {
+    settings.gpu.starts_with('B')
+}
+
+/// `70b_fp8_*.sh` and `70b_fp4_*.sh` of October 2025, for vLLM 0.10.2, which captured no whole batches unless
+/// told to.
+fn llama(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
+    settings.kv_cache_dtype.get_or_insert_with(|| FP8.to_owned());
+    if is_blackwell(settings) {
+        settings.max_num_seqs.get_or_insert(512);
+        settings.cudagraph_mode = CudagraphMode::FullDecodeOnly;
+    } else {
+        settings.max_num_seqs.get_or_insert(load.concurrency);
+        settings.cudagraph_mode = CudagraphMode::Piecewise;
+    }
+}
+
+/// `gptoss_fp4_*.sh`. Runs without a version are those of vLLM 0.11.0, whose graphs left attention out.
+fn gpt_oss(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
+    settings.max_cudagraph_capture_size = Some(2_048);
+    if settings.engine_version.is_empty() {
+        settings.cudagraph_mode = CudagraphMode::Piecewise;
+    }
+    if is_blackwell(settings) {
+        settings.kv_cache_dtype.get_or_insert_with(|| FP8.to_owned());
+        settings.max_num_seqs.get_or_insert(512);
+        // VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8
+        settings.moe_format = Some(Format::Mxfp4Mxfp8);
+    } else {
+        settings.max_num_seqs.get_or_insert(load.concurrency);
+        // VLLM_MXFP4_USE_MARLIN; before vLLM shipped Triton's kernels, its choice.
+        settings.moe_format = Some(Format::Mxfp4Marlin);
+    }
+}
+
+/// `minimaxm2.5_fp8_*.sh` and `minimaxm2.5_fp4_*.sh`. Up to vLLM 0.17 they turned expert parallelism on whatever
+/// the number of expert ranks that a run was listed with.
+fn minimax(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
+    if settings.version().is_some_and(|version| version <= (0, 17)) {
+        settings.enable_expert_parallel = true;
         settings.gpu_memory_utilization.get_or_insert(0.95);
+        return;
     }
-    // VLLM_MXFP4_USE_MARLIN on Hopper, VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8 on Blackwell.
-    if model.contains("gpt-oss") {
-        let is_blackwell = settings.gpu.starts_with('B');
-        settings.moe_format = Some(if is_blackwell { Format::Mxfp4Mxfp8 } else { Format::Mxfp4Marlin });
-    }
-    // Kimi attends to a latent vector in 16 bits.
-    if settings.gpu.starts_with('B') && !model.contains("kimi") {
-        settings.kv_cache_dtype.get_or_insert_with(|| "fp8".to_owned());
+    settings.kv_cache_dtype.get_or_insert_with(|| FP8.to_owned());
+    settings.max_num_batched_tokens.get_or_insert(2 * load.input_tokens);
+    settings.max_cudagraph_capture_size = Some(2_048);
+}
+
+/// `kimik2.5_int4_h200.sh`, and `kimik2.5_fp4_*.sh`, which on B200 changed in April 2026. The latent vector has
+/// 16 bits unless said otherwise.
+fn kimi(settings: &mut Settings, load: &ClosedLoopLoad, measured_on: &str) {
+    settings.max_num_seqs.get_or_insert(load.concurrency);
+    if !is_blackwell(settings) {
+        settings.gpu_memory_utilization.get_or_insert(0.95);
+    } else if settings.gpu.starts_with("B200") && measured_on >= "2026-04" {
+        settings.kv_cache_dtype.get_or_insert_with(|| FP8.to_owned());
+        settings.max_num_batched_tokens.get_or_insert(2 * load.input_tokens);
+        settings.max_cudagraph_capture_size = Some(2_048);
     }
 }

@@ -11,6 +11,7 @@ use super::csv_rows::{CsvRows, Row};
 use super::ladder::Ladder;
 use super::requests_csv::read_requests_csv;
 use super::{BenchError, BenchRun, Load, Metric, published, published_ladders};
+use crate::cost::CudagraphMode;
 
 /// Requests for each user where a table does not say: `--num-prompts $((CONC * 10))`.
 const REQUESTS_PER_USER: u32 = 10;
@@ -89,6 +90,8 @@ fn read_settings(row: &Row<'_>) -> Result<Settings, BenchError> {
             "" => None,
             text => Some(text.eq_ignore_ascii_case("true")),
         },
+        cudagraph_mode: CudagraphMode::default(),
+        max_cudagraph_capture_size: row.get("max_cudagraph_capture_size", COUNT)?,
         moe_format: None,
         is_remote: true,
         routing: text("routing"),
@@ -169,6 +172,7 @@ fn read_load(row: &Row<'_>, settings: &mut Settings) -> Result<Result<Load, Stri
         output_tokens,
         range_ratio: 1.0,
     };
-    published::fill_in(row.text("source"), settings, &mut load);
+    let measured_on = row.text("notes").strip_prefix("measured ").unwrap_or("");
+    published::fill_in(row.text("source"), measured_on, settings, &mut load);
     Ok(Ok(Load::ClosedLoop(load)))
 }

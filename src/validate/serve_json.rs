@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::bench_run::{ClosedLoopLoad, RecordedRequest, Settings};
 use super::{BenchError, BenchRun, Load, Metric};
+use crate::cost::CudagraphMode;
 use crate::prompt::TokenRuns;
 use crate::units::SimTime;
 
@@ -107,6 +108,8 @@ impl ServeResult {
             num_gpu_blocks: number("num_gpu_blocks"),
             enable_prefix_caching: text("enable_prefix_caching")
                 .map(|text| text.eq_ignore_ascii_case("true")),
+            cudagraph_mode: CudagraphMode::default(),
+            max_cudagraph_capture_size: number("max_cudagraph_capture_size"),
             moe_format: None,
             is_remote: true,
             routing: None,

@@ -168,6 +168,7 @@ fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> se
         "gpu_memory_utilization": settings.gpu_memory_utilization.unwrap_or(0.9),
         "max_model_len": settings.max_model_len.unwrap_or(longest),
         "enable_prefix_caching": settings.enable_prefix_caching.unwrap_or(true),
+        "cudagraph_mode": settings.cudagraph_mode,
         "async_scheduling": schedules_async(settings),
     });
     let mut set = |field: &str, value: Option<serde_json::Value>| {
@@ -177,6 +178,7 @@ fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> se
     };
     set("block_size", settings.block_size.map(|size| json!(size)));
     set("max_num_seqs", settings.max_num_seqs.map(|seqs| json!(seqs)));
+    set("max_cudagraph_capture_size", settings.max_cudagraph_capture_size.map(|size| json!(size)));
     set("max_num_batched_tokens", settings.max_num_batched_tokens.map(|tokens| json!(tokens)));
     set("quantization", weight_format(settings, model).map(|dtype| json!(dtype)));
     set("kv_cache_dtype", settings.kv_cache_dtype.as_ref().map(|dtype| json!(dtype)));

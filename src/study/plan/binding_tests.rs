@@ -135,11 +135,11 @@ fn the_host_binds() {
     .is_bound_by(Binding::Host);
 }
 
-/// The same with a millisecond between the kernels of each of 32 layers.
+/// The same with 32 ms between two steps.
 #[test]
 fn step_overheads_bind() {
     Server {
-        bend: |profile| profile.host.gpu_layer_us = 1000.0,
+        bend: |profile| profile.host.gpu_step_us = 32_000.0,
         target: "{metric: tpot, percentile: 90, at_most_ms: 60}",
         ..MEMORY
     }

@@ -86,6 +86,7 @@ pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) 
         ("max-num-batched-tokens", engine.max_num_batched_tokens),
         ("max-num-scheduled-tokens", engine.max_num_scheduled_tokens),
         ("num-gpu-blocks-override", engine.num_gpu_blocks_override),
+        ("max-cudagraph-capture-size", engine.max_cudagraph_capture_size),
         ("prefix-match-unit", engine.prefix_match_unit),
         ("block-size", (engine.block_size != usual.block_size).then_some(engine.block_size)),
         (
@@ -142,6 +143,10 @@ pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) 
         if is != by_default {
             option(if is { on } else { off }, None);
         }
+    }
+    if engine.cudagraph_mode != usual.cudagraph_mode {
+        let mode = engine.cudagraph_mode.name().to_uppercase();
+        option("compilation-config.cudagraph_mode", Some(mode));
     }
     if engine.watermark != usual.watermark {
         option("watermark", Some(engine.watermark.to_string()));
@@ -238,7 +243,7 @@ mod tests {
     use crate::simulation::router::RouterPolicy;
 
     /// Options of `vllm serve` in vLLM 0.33.0, as its parser names them.
-    const KNOWN: [&str; 27] = [
+    const KNOWN: [&str; 29] = [
         "--tensor-parallel-size",
         "--decode-context-parallel-size",
         "--gpu-memory-utilization",
@@ -256,6 +261,8 @@ mod tests {
         "--no-async-scheduling",
         "--no-scheduler-reserve-full-isl",
         "--enforce-eager",
+        "--compilation-config.cudagraph_mode",
+        "--max-cudagraph-capture-size",
         "--enable-prompt-embeds",
         "--watermark",
         "--prefix-caching-hash-algo",
@@ -313,6 +320,7 @@ mod tests {
              max_num_batched_tokens: 2048, max_num_scheduled_tokens: 1024, num_gpu_blocks_override: 5000, \
              block_size: 32, long_prefill_token_threshold: 512, enable_prefix_caching: true, \
              async_scheduling: false, scheduler_reserve_full_isl: false, enforce_eager: true, \
+             cudagraph_mode: full_decode_only, max_cudagraph_capture_size: 256, \
              enable_prompt_embeds: true, watermark: 0.01, prefix_caching_hash_algo: xxhash, \
              scheduling_policy: priority, quantization: fp8, kv_cache_dtype: fp8, \
              kv_events_config: {enable_kv_cache_events: true}, \

@@ -1,0 +1,69 @@
+//! The product that chooses a token's experts.
+//!
+//! Where the model wants it in 32 bits (MiniMax-M2), tensor cores cannot do it at once. vLLM's
+//! `GateLinear` adds up three products in 16 bits on Blackwell; elsewhere the plain cores multiply
+//! as soon as tokens are more than a few.
+
+use super::CompleteProfile;
+use super::gemm::Gemm;
+use super::law::L2;
+use crate::catalog::{Dtype, Gpu, Model, Moe};
+
+/// Multiply-adds of a streaming multiprocessor in a cycle, in 32 bits: 64 on A100, 128 since.
+const fn lanes(compute_capability: u32) -> f64 {
+    if compute_capability == 80 { 64.0 } else { 128.0 }
+}
+
+/// Boost clocks are 1.4 (A100) to 2.6 GHz, and what is reached of the peak about two thirds.
+const FP32_CYCLES_PER_US: f64 = 1_200.0;
+
+#[derive(Clone, Debug)]
+pub(super) struct Router {
+    gemm: Gemm,
+    /// Of a token on the plain cores.
+    plain_us: f64,
+}
+
+impl Router {
+    pub fn new(model: &Model, moe: &Moe, gpu: &Gpu, profile: &CompleteProfile) -> Self {
+        let (n, k) = (moe.num_experts, model.hidden_size);
+        let gemm = |k| Gemm::new(n, k, Dtype::Bf16, gpu, profile.gemm(Dtype::Bf16, gpu), L2::Cold);
+        let is_blackwell = gpu.compute_capability / 10 == 10;
+        match moe.router_dtype {
+            Dtype::Fp32 if is_blackwell => Self { gemm: gemm(3 * k), plain_us: 0.0 },
+            Dtype::Fp32 => {
+                let per_us = f64::from(gpu.num_sms) * lanes(gpu.compute_capability) * FP32_CYCLES_PER_US;
+                Self { gemm: gemm(k), plain_us: f64::from(n) * f64::from(k) / per_us }
+            }
+            _ => Self { gemm: gemm(k), plain_us: 0.0 },
+        }
+    }
+
+    pub fn time_us(&self, num_tokens: u32) -> f64 {
+        self.gemm.time_us(num_tokens) + self.plain_us * f64::from(num_tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Profile;
+
+    /// 8,192 tokens, 256 experts, 3,072 values: 6.4 * 10^9 multiply-adds, of which 132 x 128 are done in a cycle.
+    #[test]
+    fn thirty_two_bits_take_the_plain_cores_of_hopper() {
+        let model = Model::find("MiniMax-M2.5").unwrap();
+        let moe = model.moe.clone().unwrap();
+        assert_eq!(moe.router_dtype, Dtype::Fp32);
+        let time_us = |gpu: &str, router_dtype: Dtype| {
+            let gpu = Gpu::find(gpu).unwrap();
+            let profile = CompleteProfile::new(Profile::built_in(gpu).unwrap().clone(), gpu);
+            Router::new(&model, &Moe { router_dtype, ..moe.clone() }, gpu, &profile).time_us(8192)
+        };
+        let more = time_us("H200", Dtype::Fp32) - time_us("H200", Dtype::Bf16);
+        let cycles = 8192.0 * 256.0 * 3072.0 / (132.0 * 128.0);
+        assert!((more - cycles / FP32_CYCLES_PER_US).abs() < 1e-6, "{more}");
+        let ratio = time_us("B200", Dtype::Fp32) / time_us("B200", Dtype::Bf16);
+        assert!((1.0..3.0).contains(&ratio), "{ratio}");
+    }
+}
