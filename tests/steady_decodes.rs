@@ -2,15 +2,19 @@
 //! every step, as vLLM does; the other knows the outputs beforehand, so that its steps leave out the
 //! steady requests. Both must change the pool alike, block by block, and plan, preempt and end alike.
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
 use kvsim::engine::hash::{BlockHash, RequestBlockHasher};
-use kvsim::engine::kv_cache::{BlockId, JournalEntry, KvCacheSpec};
+use kvsim::engine::kv_cache::{BlockEviction, BlockId, JournalEntry, KvCacheSpec};
 use kvsim::engine::scheduler::{
     EngineCoreOutputs, FinishedRequest, ModelRunnerOutput, Scheduler, SchedulerOutput,
 };
 use kvsim::engine::{EngineConfig, NewRequest, RequestStatus, SchedulingPolicy};
 use kvsim::prompt::TokenRuns;
+use kvsim::scenario::{Scenario, Source};
+use kvsim::simulation::{Observer, RequestRecord, StepRecord};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -254,4 +258,86 @@ fn steps_that_leave_steady_requests_out_decide_alike() {
     assert!(failed.is_empty(), "set KVSIM_STEADY_WORKLOAD to one of those that fail: {failed:?}");
     let num_steady: u64 = results.iter().filter_map(|&(_, steady)| steady).sum();
     assert!(num_steady > 100 * results.len() as u64, "only {num_steady} tokens were left out");
+}
+
+/// Counts what this thread allocates.
+struct CountingAllocator;
+
+thread_local! {
+    static NUM_ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: all is left to the system's allocator.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        NUM_ALLOCATIONS.set(NUM_ALLOCATIONS.get() + 1);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        NUM_ALLOCATIONS.set(NUM_ALLOCATIONS.get() + 1);
+        unsafe { System.realloc(pointer, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// Counts steps and keeps nothing.
+#[derive(Default)]
+struct StepCount(u64);
+
+impl Observer for StepCount {
+    fn on_step(&mut self, _step: &StepRecord) {
+        self.0 += 1;
+    }
+
+    fn on_request(&mut self, _request: &RequestRecord) {
+        panic!("nobody ends while allocations are counted");
+    }
+
+    fn on_evictions(&mut self, _replica: u32, _evictions: &[BlockEviction]) {}
+
+    fn on_reuse_gaps(&mut self, _replica: u32, _gaps_ns: &[u64]) {}
+}
+
+/// Requests that decode take blocks, fill them and hash them. What they are kept in grows by parts of its
+/// size, now and then; no step needs memory of its own.
+#[test]
+fn steps_do_not_allocate() {
+    for engine in ["{}", "{async_scheduling: false}", "{enable_prefix_caching: false}", "{block_size: 32}"] {
+        for policy in ["round_robin", "prefix_aware", "kv_aware"] {
+            let text = format!(
+                "{{name: steps, model: Llama-3.1-8B, gpu: H100, engine: {engine},
+                  cluster: {{replicas: 3, router: {{policy: {policy}, block_size: 32, cache_threshold: 1}}}},
+                  workload: {{random: {{arrival_process: {{batch: {{at_s: 0}}}}, num_requests: 40,
+                  prefix_len: 200, input_len: 300, output_len: 2000}}}}}}"
+            );
+            let source = Source { path: "steps.yaml".into(), text, ..Source::default() };
+            let mut simulation = Scenario::load(source).unwrap().build().unwrap();
+            let mut steps = StepCount::default();
+            let mut run_to = |end: u64| {
+                let (mut num_events, mut num_allocating) = (0, 0);
+                while steps.0 < end {
+                    let before = NUM_ALLOCATIONS.get();
+                    assert!(simulation.step(&mut steps).unwrap());
+                    num_events += 1;
+                    num_allocating += u32::from(NUM_ALLOCATIONS.get() > before);
+                }
+                (num_events, num_allocating)
+            };
+            // From 1,100 to 1,900 tokens of each request: between two powers of two.
+            run_to(3 * 600);
+            let (num_events, num_allocating) = run_to(3 * 1_400);
+            // A debug build checks all blocks now and then, and that does.
+            assert!(
+                num_events >= 4_800 && num_allocating * 10 < num_events,
+                "{policy}, {engine}: {num_allocating} of {num_events} events allocate"
+            );
+        }
+    }
 }

@@ -416,6 +416,7 @@ metrics: [prefix_cache.hit_rate]
         let drawn = fs::read_to_string(bench.path(file)).unwrap();
         for field in ["block_size", "num_gpu_blocks_override", "max_num_seqs"] {
             assert!(drawn.contains(&format!("hit_rate over {field}")), "{file}: {field}");
+            assert!(drawn.contains("the means over the settings of the others"), "{file}: {field}");
         }
     }
 }

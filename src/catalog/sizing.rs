@@ -75,8 +75,9 @@ pub enum SizingError {
     )]
     Stages { model: String, num_hidden_layers: u32, pipeline_parallel_size: u32 },
     #[error(
-        "{model} does not fit on {tensor_parallel_size} x {gpu}: each GPU lacks {missing_bytes} bytes \
-         ({weight_bytes} for weights and {overhead_bytes} for the engine against {requested_bytes} requested); use {}",
+        "{model} does not fit on {tensor_parallel_size} x {gpu}: each GPU lacks {} GiB \
+         ({} for weights and {} for the engine against {} requested); use {}",
+        gib(*missing_bytes), gib(*weight_bytes), gib(*overhead_bytes), gib(*requested_bytes),
         remedy(*fitting_tensor_parallel_size)
     )]
     DoesNotFit {
@@ -90,6 +91,10 @@ pub enum SizingError {
         /// The smallest power of two that fits, if any up to 64 does.
         fitting_tensor_parallel_size: Option<u32>,
     },
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.2}", bytes as f64 / (1_u64 << 30) as f64)
 }
 
 fn remedy(tensor_parallel_size: Option<u32>) -> String {

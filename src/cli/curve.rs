@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fs;
 use std::io;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -65,8 +65,8 @@ pub(super) struct CurveArguments {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Simulations at a time [default: one for each processor]
-    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
-    threads: usize,
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
 }
 
 fn parse_ms(text: &str) -> Result<f64, String> {
@@ -121,7 +121,7 @@ pub(super) fn curve(arguments: &CurveArguments, console: &Console) -> Result<Fin
             tpot: SimTime::from_secs_f64(arguments.tpot_ms / 1e3),
         },
         host_gib: arguments.host_gib,
-        threads: arguments.threads,
+        threads: arguments.threads.map_or(0, NonZeroUsize::get),
         simulations: beside(&target),
     };
     let mut watch = Watch { bar: console.bar(name, Unit::Requests, None), console, name, requests: 0 };

@@ -60,10 +60,11 @@ enum Command {
 /// Runs the command that was typed.
 pub fn main() -> ExitCode {
     let typed: Vec<OsString> = std::env::args_os().collect();
-    let parsed = Arguments::command().try_get_matches_from(&typed).and_then(|matches| {
-        let name = names(&matches).join(" ");
-        Ok((name, Arguments::from_arg_matches(&matches)?))
-    });
+    let parsed =
+        takes_negative_numbers(Arguments::command()).try_get_matches_from(&typed).and_then(|matches| {
+            let name = names(&matches).join(" ");
+            Ok((name, Arguments::from_arg_matches(&matches)?))
+        });
     let (name, arguments) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return ExitCode::from(not_understood(&error, &typed)),
@@ -83,6 +84,11 @@ pub fn main() -> ExitCode {
         code
     });
     ExitCode::from(code)
+}
+
+/// A number below zero is a wrong value and no unknown option: its argument says what it takes.
+fn takes_negative_numbers(command: clap::Command) -> clap::Command {
+    command.allow_negative_numbers(true).mut_subcommands(takes_negative_numbers)
 }
 
 fn dispatch(command: &Command, console: &Console) -> Result<Finished, Box<dyn Error>> {

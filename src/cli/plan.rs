@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -29,7 +30,7 @@ pub(super) struct PlanArguments {
     restart: bool,
     /// Simulations at a time [default: one for each processor]
     #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    threads: Option<NonZeroUsize>,
 }
 
 pub(super) fn plan(arguments: &PlanArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
@@ -39,7 +40,7 @@ pub(super) fn plan(arguments: &PlanArguments, console: &Console) -> Result<Finis
     let options = RunOptions {
         folder: folder.clone(),
         restart: arguments.restart,
-        threads: arguments.threads.unwrap_or(0),
+        threads: arguments.threads.map_or(0, NonZeroUsize::get),
     };
     let mut watch = Watch { name: &planner.name, console, bar: None, candidates: (0, 0) };
     let result = planner.run(&options, &mut watch)?;

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -43,7 +44,7 @@ pub(super) struct SweepArguments {
     restart: bool,
     /// Simulations at a time [default: one for each processor]
     #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    threads: Option<NonZeroUsize>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -87,7 +88,7 @@ fn run(arguments: &SweepArguments, path: &Path, console: &Console) -> Result<Fin
         shard,
         restart: arguments.restart,
         reports: arguments.reports,
-        threads: arguments.threads.unwrap_or(0),
+        threads: arguments.threads.map_or(0, NonZeroUsize::get),
     };
     let name = &sweep.plan.name;
     let mut watch = Watch { name, console, bar: None, failed: 0 };

@@ -181,6 +181,7 @@ impl<'a> Run<'a> {
         let request = NewRequest {
             id: case.rank,
             prompt_token_ids: case.prompt.clone(),
+            prompt_hashes: None,
             max_tokens: case.max_tokens,
             // So that steps list every request, as vLLM's do.
             known_output: None,

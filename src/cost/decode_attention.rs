@@ -183,6 +183,22 @@ mod tests {
             (time - (10.0 + 4.0 * bytes / 1e6 * (1.0 + 0.5 * (2.0 / 1.28 - 1.0)))).abs() < 1e-9,
             "{time}"
         );
+        // Eight sequences that are split on the GPU, four blocks of heads each, and far apart rows.
+        let dynamic = DecodeAttentionLaw {
+            sequence_us: 1000.0,
+            combine_us: 25.0,
+            stride_loss: 0.5,
+            split_penalty: 0.0,
+            row_us: 0.0,
+            length_us: 0.0,
+            ..law
+        };
+        let time = |sequences| {
+            DecodeAttention::new(&shape, &gpu, &dynamic, 1.0, L2::Cold).time_us(sequences, 1000.0)
+        };
+        assert!((time(8) - (10.0 + 1.5 * bytes / 1e6 + 8.0 * (1.0 + 25.0 * 4.0 / 100.0))).abs() < 1e-9);
+        // Neither beyond 992 sequences and 100 pieces.
+        assert!((time(993) - (10.0 + 993.0 / 8.0 * bytes / 1e6)).abs() < 1e-6);
         // Latent attention has arithmetic to do.
         let latent = AttentionShape { decode_flops_per_token: 1e9, ..shape };
         let time = DecodeAttention::new(&latent, &gpu, &law, 0.5, L2::Cold).time_us(8, 1000.0);

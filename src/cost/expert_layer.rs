@@ -9,6 +9,7 @@
 use crate::catalog::{Dtype, Gpu, Model};
 
 use super::collective::AllGather;
+use super::law::L2;
 use super::moe::{BusiestRank, MoeLayer, MoeShape};
 use super::parallelism::{All2AllBackend, Parallelism, StepTokens};
 use super::{CompleteProfile, tuned_moe};
@@ -64,7 +65,7 @@ impl ExpertLayer {
         };
         let busiest = BusiestRank::new(ranks, moe.num_experts_per_tok, num_experts);
         Some(Self {
-            layer: MoeLayer::new(&shape, gpu, profile.moe(moe.expert_dtype)),
+            layer: MoeLayer::new(&shape, gpu, profile.moe(moe.expert_dtype), L2::Cold),
             busiest: is_expert_parallel.then_some(busiest),
             travel: (parallelism.data_parallel_size > 1)
                 .then(|| Travel::new(model, parallelism, experts_per_token, profile)),

@@ -15,7 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::law::law;
+use super::law::{L2, law};
 use super::smooth_max::smooth_max;
 use crate::catalog::{Dtype, Gpu};
 
@@ -53,8 +53,13 @@ law! {
         depth_us = 10.0 in [0.0, 60.0] else 0.0,
         /// Share of the choices of other ranks' experts that the kernel passes over all the same.
         absent_share = 0.5 in [0.0, 1.0] else 0.0,
+        /// Speed of a warm L2 against memory, for weights up to half of its size.
+        l2_speedup = 2.0 in [1.0, 10.0] else 1.0,
     }
 }
+
+/// Share of the L2 up to which a benchmark's weights stay in it.
+const L2_SHARE: f64 = 0.5;
 
 /// The sizes of a layer on one rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -135,6 +140,9 @@ pub struct MoeLayer {
     num_experts: f64,
     experts_per_token: f64,
     rows_per_token: f64,
+    l2: L2,
+    l2_bytes: f64,
+    expert_bytes: f64,
     expert_us: f64,
     row_us: f64,
     memory_us_per_row: f64,
@@ -142,7 +150,7 @@ pub struct MoeLayer {
 }
 
 impl MoeLayer {
-    pub fn new(shape: &MoeShape, gpu: &Gpu, law: &MoeLaw) -> Self {
+    pub fn new(shape: &MoeShape, gpu: &Gpu, law: &MoeLaw, l2: L2) -> Self {
         let hidden = f64::from(shape.hidden);
         let inter = f64::from(shape.inter);
         let peak = gpu.native_matmul_flops(shape.dtype).unwrap_or(gpu.bf16_flops);
@@ -157,6 +165,9 @@ impl MoeLayer {
             num_experts: f64::from(shape.num_experts),
             experts_per_token: shape.experts_per_token,
             rows_per_token: shape.rows_per_token,
+            l2,
+            l2_bytes: gpu.l2_bytes as f64,
+            expert_bytes,
             expert_us: expert_bytes / (bytes_per_us * law.memory_efficiency),
             row_us: 2.0 * matrices * hidden * (inter + law.pad_inter)
                 / (peak * 1e-6 * law.compute_efficiency),
@@ -212,7 +223,8 @@ impl MoeLayer {
         let compute = self.row_us * blocks * (block + law.pad_rows) / gain;
         let absent = (self.rows_per_token * f64::from(num_tokens) - rows).max(0.0);
         let passed = rows + law.absent_share * absent;
-        let memory = hit * self.expert_us + passed * self.memory_us_per_row;
+        let speedup = self.l2.speedup(hit * self.expert_bytes, self.l2_bytes, law.l2_speedup, L2_SHARE);
+        let memory = hit * self.expert_us / speedup + passed * self.memory_us_per_row;
         self.fixed_us + smooth_max(compute, memory, law.p)
     }
 }
@@ -277,7 +289,7 @@ mod tests {
             is_tuned: false,
         };
         let law = MoeLaw { p: 1e3, activation_passes: 0.0, ..MoeLaw::neutral(block_rows) };
-        MoeLayer::new(&shape, &gpu, &law)
+        MoeLayer::new(&shape, &gpu, &law, L2::Cold)
     }
 
     /// One token hits as many experts as it chooses; each brings its weights.
@@ -296,5 +308,39 @@ mod tests {
         assert!((layer(3, BlockRows::Default).time_us(4096) / (flops / 1e8) - 1.0).abs() < 1e-6);
         let flops = 6.0 * 1000.0 * 500.0 * 64.0 * 128.0 * (2.0 + 0.5 + 0.5 * (-4f64).exp());
         assert!((layer(3, BlockRows::Fitted).time_us(4096) / (flops / 1e8) - 1.0).abs() < 1e-6);
+    }
+
+    /// 100 experts with a row for each token: the blocks of each rule, by hand.
+    #[test]
+    fn blocks_follow_the_tokens() {
+        let rows = |rule, tokens: u32| {
+            let mut layer = layer(3, rule);
+            layer.num_experts = 100.0;
+            layer.expert_us = 0.0;
+            layer.memory_us_per_row = 0.0;
+            let loads = ExpertLoads { hit: 1.0, rows: f64::from(tokens), blocks: [1.0; 4] };
+            (layer.time_with_loads_us(tokens, &loads) / layer.row_us).round()
+        };
+        for (rule, expected) in [
+            (BlockRows::Default, [16.0, 16.0, 64.0, 64.0]),
+            (BlockRows::Tokens, [16.0, 32.0, 64.0, 128.0]),
+            (BlockRows::Blockwise, [16.0, 64.0, 64.0, 64.0]),
+            (BlockRows::Fitted, [32.0, 128.0, 128.0, 128.0]),
+        ] {
+            assert_eq!([32, 96, 512, 513].map(|tokens| rows(rule, tokens)), expected, "{rule:?}");
+        }
+    }
+
+    /// A benchmark's weights, read again and again: ten experts of 3 MB in an L2 of 50 MiB.
+    #[test]
+    fn a_warm_l2_brings_few_experts_faster() {
+        let mut layer = layer(3, BlockRows::Default);
+        layer.law.l2_speedup = 3.0;
+        layer.memory_us_per_row = 0.0;
+        let ten = ExpertLoads::independent(10.0, 10.0);
+        let cold = layer.time_with_loads_us(2, &ten);
+        layer.l2 = L2::Warm;
+        let speedup = 1.0 + 2.0 / (1.0 + (30e6_f64 / (25.0 * 1024.0 * 1024.0)).powi(4));
+        assert!((cold / layer.time_with_loads_us(2, &ten) - speedup).abs() < 1e-6);
     }
 }

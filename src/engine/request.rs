@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU64;
 
-use super::hash::{BlockHash, EventExtraKey, HashCursor, RequestBlockHasher, generate_block_hash_extra_keys};
+use super::hash::{
+    BlockHash, EventExtraKey, HashCursor, PromptHashes, RequestBlockHasher, generate_block_hash_extra_keys,
+};
 use crate::prompt::{PromptExtras, TokenRuns};
 
 /// What the engine is given. Two requests of one engine never have the same id.
@@ -12,6 +14,8 @@ pub struct NewRequest {
     /// of sets of requests, so callers with text ids give ranks.
     pub id: u64,
     pub prompt_token_ids: TokenRuns,
+    /// Of the prompt, if somebody has hashed it already; only a hint that spares work.
+    pub prompt_hashes: Option<PromptHashes>,
     /// Output length at which the request ends, 1 or more.
     pub max_tokens: u32,
     /// What the model will sample, at least `max_tokens`, if the caller knows. Then steps in which
@@ -172,7 +176,13 @@ impl Request {
             is_inflight_prefill: false,
         };
         if let Some(hasher) = hasher {
-            new.update_block_hashes(hasher);
+            if let Some((cursor, hashes)) = request.prompt_hashes.and_then(|prompt| hasher.take_over(prompt))
+            {
+                (new.hash_cursor, new.block_hashes) = (cursor, hashes);
+                new.next_hash_at = hasher.num_tokens_for(new.block_hashes.len() + 1);
+            } else {
+                new.update_block_hashes(hasher);
+            }
         }
         new
     }

@@ -9,7 +9,13 @@ pub fn definitions(rows: &[(&str, String)]) -> Markup {
     html! {
         dl.definitions {
             @for (name, value) in rows {
-                div { dt { (name) } dd { (value) } }
+                div {
+                    dt {
+                        // Names of settings break where their words end.
+                        @for part in name.split_inclusive(['_', '.']) { (part) wbr; }
+                    }
+                    dd { (value) }
+                }
             }
         }
     }

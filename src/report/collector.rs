@@ -70,6 +70,8 @@ pub(super) struct Collector {
     ttft_ns: Vec<u64>,
     tpot_ns: Vec<u64>,
     e2e_ns: Vec<u64>,
+    /// Made at the end.
+    itl_ns: Distribution,
     by_turn: Vec<Tally>,
     by_tenant: Vec<Tally>,
     by_depth: Vec<Tally>,
@@ -126,6 +128,7 @@ impl Collector {
             ttft_ns: Vec::new(),
             tpot_ns: Vec::new(),
             e2e_ns: Vec::new(),
+            itl_ns: Distribution::default(),
             by_turn: Vec::new(),
             by_tenant: vec![Tally::default(); info.tenants.len()],
             by_depth: Vec::new(),
@@ -329,14 +332,12 @@ impl Collector {
     }
 
     /// After [`Self::summary`], which sorts the values.
-    pub fn spreads(&self, residencies: Residencies) -> Spreads {
-        let mut itl = InterTokenLatencies::counts(self.replicas.iter().map(|replica| &replica.inter_token));
-        itl.sort_unstable();
+    pub fn spreads(&mut self, residencies: Residencies) -> Spreads {
         Spreads {
             queue: Distribution::of_sorted(&self.queue_ns),
             ttft: Distribution::of_sorted(&self.ttft_ns),
             tpot: Distribution::of_sorted(&self.tpot_ns),
-            itl: Distribution::of_counts(itl),
+            itl: std::mem::take(&mut self.itl_ns),
             e2e: Distribution::of_sorted(&self.e2e_ns),
             lifetimes: residencies.lifetimes,
             idle_times: residencies.idle_times,
@@ -353,6 +354,8 @@ impl Collector {
         ending: RunEnding,
     ) -> RunSummary {
         let RunEnding { tiers, workload, prefix_index, lockstep, pull_failures } = ending;
+        let inter_token = self.replicas.iter().map(|replica| &replica.inter_token);
+        self.itl_ns = InterTokenLatencies::distribution(inter_token);
         let duration_s = self.last_step_at.as_secs_f64();
         let per_s = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
         let mean = |sum: f64, count: u64| if count > 0 { sum / count as f64 } else { 0.0 };
@@ -390,7 +393,7 @@ impl Collector {
                 queue: LatencyMs::of_ns(&mut self.queue_ns),
                 ttft: LatencyMs::of_ns(&mut self.ttft_ns),
                 tpot: LatencyMs::of_ns(&mut self.tpot_ns),
-                itl: InterTokenLatencies::summary(self.replicas.iter().map(|replica| &replica.inter_token)),
+                itl: LatencyMs::of_distribution(&self.itl_ns),
                 e2e: LatencyMs::of_ns(&mut self.e2e_ns),
             },
             goodput: self.goodput.as_ref().map(|tally| tally.summary(duration_s)),

@@ -1,7 +1,7 @@
 //! Inter-token latency of a replica, exact, without a value for each token: a step ends at one time
 //! for all who get a token, so for each step it is enough to count for how many the step before brought one too.
 
-use super::percentiles::LatencyMs;
+use super::distribution::Distribution;
 use crate::simulation::StepSpan;
 use crate::units::SimTime;
 
@@ -11,7 +11,7 @@ pub(super) struct InterTokenLatencies {
     step_ends_ns: Vec<u64>,
     /// By step, the number of requests whose span has its second step here less those whose span
     /// ended with the step before: summed up, those to whom two steps in a row brought output.
-    changes: Vec<i64>,
+    changes: Vec<i32>,
     /// Between the spans of requests.
     pauses_ns: Vec<u64>,
 }
@@ -36,16 +36,11 @@ impl InterTokenLatencies {
         }
     }
 
-    /// Of all replicas together.
-    pub fn summary<'a>(replicas: impl IntoIterator<Item = &'a Self>) -> LatencyMs {
-        LatencyMs::of_counts(&mut Self::counts(replicas))
-    }
-
-    /// Latencies in nanoseconds of all replicas, and how often each is there, in no order.
-    pub fn counts<'a>(replicas: impl IntoIterator<Item = &'a Self>) -> Vec<(u64, u64)> {
+    /// Latencies of all replicas together, in nanoseconds.
+    pub fn distribution<'a>(replicas: impl IntoIterator<Item = &'a Self>) -> Distribution {
         let mut counts: Vec<(u64, u64)> = Vec::new();
         for replica in replicas {
-            let mut in_a_row = 0;
+            let mut in_a_row = 0_i32;
             let ends = replica.step_ends_ns.windows(2);
             let steps = ends.zip(replica.changes.iter().skip(1)).map(|(ends, change)| {
                 in_a_row += change;
@@ -54,13 +49,14 @@ impl InterTokenLatencies {
             counts.extend(steps.filter(|&(_, count)| count > 0));
             counts.extend(replica.pauses_ns.iter().map(|&pause_ns| (pause_ns, 1)));
         }
-        counts
+        Distribution::of_counts(counts)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::percentiles::LatencyMs;
 
     #[test]
     fn every_gap_between_two_outputs_of_a_request_counts_once() {
@@ -77,9 +73,9 @@ mod tests {
         }
         latencies.on_request(&[span(0, 1), span(3, 4)]);
         // 20 and 30; nothing; 20, 70 and 50.
-        let summary = InterTokenLatencies::summary([&latencies]);
+        let summary = LatencyMs::of_distribution(&InterTokenLatencies::distribution([&latencies]));
         assert_eq!((summary.count, summary.mean_ms), (5, 38.0));
         assert_eq!((summary.p50_ms, summary.p90_ms, summary.max_ms), (30.0, 70.0, 70.0));
-        assert_eq!(InterTokenLatencies::summary([]), LatencyMs::default());
+        assert_eq!(InterTokenLatencies::distribution([]).total(), 0);
     }
 }

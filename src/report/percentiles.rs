@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use super::distribution::Distribution;
+
 /// In milliseconds; all 0 without values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencyMs {
@@ -36,32 +38,22 @@ impl LatencyMs {
         }
     }
 
-    /// The same of values and how often each is there. Sorts them.
-    pub fn of_counts(counts: &mut [(u64, u64)]) -> Self {
-        counts.sort_unstable();
-        let Some(&(max_ns, _)) = counts.last() else { return Self::default() };
+    /// The same of nanoseconds that are counted already.
+    pub(super) fn of_distribution(values: &Distribution) -> Self {
+        let total = values.total();
+        if total == 0 {
+            return Self::default();
+        }
         let ms = |ns: u64| ns as f64 / 1e6;
-        let mut total = 0;
-        let up_to: Vec<u64> = counts
-            .iter()
-            .map(|&(_, count)| {
-                total += count;
-                total
-            })
-            .collect();
-        let rank = |per_cent: u64| {
-            let rank = (total * per_cent).div_ceil(100);
-            ms(counts[up_to.partition_point(|&up_to| up_to < rank)].0)
-        };
-        let sum: u128 = counts.iter().map(|&(ns, count)| u128::from(ns) * u128::from(count)).sum();
+        let rank = |per_cent: u64| ms(values.at_rank((total * per_cent).div_ceil(100)));
         Self {
             count: total,
-            mean_ms: sum as f64 / total as f64 / 1e6,
+            mean_ms: values.sum() as f64 / total as f64 / 1e6,
             p50_ms: rank(50),
             p90_ms: rank(90),
             p95_ms: rank(95),
             p99_ms: rank(99),
-            max_ms: ms(max_ns),
+            max_ms: ms(values.max()),
         }
     }
 }
@@ -77,8 +69,8 @@ mod tests {
         fn counts_stand_for_so_many_values(counts in prop::collection::vec((0u64..50, 1u64..9), 0..20)) {
             let repeat = |&(ns, count): &(u64, u64)| std::iter::repeat_n(ns, count as usize);
             let mut values: Vec<u64> = counts.iter().flat_map(repeat).collect();
-            let mut counts = counts.clone();
-            prop_assert_eq!(LatencyMs::of_counts(&mut counts), LatencyMs::of_ns(&mut values));
+            let counted = Distribution::of_counts(counts);
+            prop_assert_eq!(LatencyMs::of_distribution(&counted), LatencyMs::of_ns(&mut values));
         }
     }
 

@@ -195,11 +195,12 @@ impl RunReport {
             fleet.write(&path).map_err(|error| ReportError::write(&path)(csv_error(error)))?;
             self.folder.parquet_beside("replicas.csv", &fleet::COLUMNS)?;
         }
+        let spreads = self.collector.spreads(residencies);
         let view = RunView {
             info: &self.info,
             summary: &summary,
-            series: &series.coarser(),
-            spreads: &self.collector.spreads(residencies),
+            series: &self.collector.timeseries.coarser(),
+            spreads: &spreads,
             timeline: &self.timeline,
             lifecycle: self.collector.lifecycle(),
             pulls: self.collector.pulls(),

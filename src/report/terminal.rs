@@ -89,6 +89,10 @@ pub fn terminal_table(summary: &RunSummary) -> String {
         ("ITL", &summary.latency.itl),
         ("E2E", &summary.latency.e2e),
     ] {
+        // Nothing finished, or no answer had a second token.
+        if latency.count == 0 {
+            continue;
+        }
         let (unit, ms) = if latency.max_ms < 100_000.0 { ("ms", 1.0) } else { ("s", 1_000.0) };
         row(&format!("{name} {unit}"), percentiles(latency, ms));
     }

@@ -15,6 +15,7 @@ use super::observer::Observer;
 use super::pull::{PullFailures, PullLinks};
 use super::router::{ReplicaView, Router};
 use super::run::{Simulation, SimulationError};
+use crate::engine::hash::PromptHashes;
 use crate::units::SimTime;
 use crate::workload::Arrival;
 
@@ -36,6 +37,14 @@ pub(super) enum Part {
     Decode {
         first_scheduled: Option<SimTime>,
     },
+}
+
+/// A request, or a part of it, on its way to an engine core.
+pub(super) struct Delivery {
+    pub arrival: Arrival,
+    pub part: Part,
+    /// That the router has made.
+    pub prompt_hashes: Option<PromptHashes>,
 }
 
 /// Who computes prompts and who goes on from there.
@@ -141,7 +150,9 @@ impl Simulation {
         disaggregation.links.borrow_mut().expect_read(index);
         let at = disaggregation.router.choose(self.now, &arrival.request, &disaggregation.views);
         disaggregation.router.sent(&arrival.request, at);
-        self.dispatch(at, arrival, Part::Decode { first_scheduled }, observer)
+        let prompt_hashes = disaggregation.router.take_prompt_hashes();
+        let part = Part::Decode { first_scheduled };
+        self.dispatch(at, Delivery { arrival, part, prompt_hashes }, observer)
     }
 
     /// Requests whose prompts have been computed and that wait for somebody who is ready.

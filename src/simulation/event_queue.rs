@@ -3,13 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::engine_times::{EngineTimes, Turn};
 use crate::engine::RequestSlot;
 use crate::units::SimTime;
 
 /// What can happen; at equal time in this order, and of one kind in the order of the replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
-    /// A step's output is processed. First, so that the answers of a step end before anything new.
+    /// A step's output is processed. First, so that the answers of a step end before anything new. In the
+    /// queue, only the last that was pushed for a replica.
     Update { replica: u32 },
     /// A request reaches the router. Known to the workload, so never in the queue itself.
     Arrival,
@@ -31,29 +33,56 @@ pub(super) enum Event {
     Wake { replica: u32 },
     /// An autoscaler looks at its metric.
     Scale { scaler: u32 },
-    /// The engine looks for work. Last, so that it sees all that came in at this time.
+    /// The engine looks for work. Last, so that it sees all that came in at this time. In the queue, only
+    /// the last that was pushed for a replica.
     Iterate { replica: u32 },
 }
 
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
+    /// [`Event::Update`] and [`Event::Iterate`].
+    engines: EngineTimes,
+    /// All others.
     heap: BinaryHeap<Reverse<(SimTime, Event, u64)>>,
     num_pushed: u64,
 }
 
 impl EventQueue {
     pub fn push(&mut self, at: SimTime, event: Event) {
-        // The counter breaks ties, so equal events leave as they came in.
-        self.heap.push(Reverse((at, event, self.num_pushed)));
-        self.num_pushed += 1;
+        match event {
+            Event::Update { replica } => self.engines.set(at, Turn::Update, replica),
+            Event::Iterate { replica } => self.engines.set(at, Turn::Iterate, replica),
+            _ => {
+                // The counter breaks ties, so equal events leave as they came in.
+                self.heap.push(Reverse((at, event, self.num_pushed)));
+                self.num_pushed += 1;
+            }
+        }
     }
 
+    #[inline]
     pub fn peek(&self) -> Option<(SimTime, Event)> {
-        self.heap.peek().map(|&Reverse((at, event, _))| (at, event))
+        let of_engine = self.engines.peek().map(|(at, turn, replica)| match turn {
+            Turn::Update => (at, Event::Update { replica }),
+            Turn::Iterate => (at, Event::Iterate { replica }),
+        });
+        let other = self.heap.peek().map(|&Reverse((at, event, _))| (at, event));
+        match (of_engine, other) {
+            (Some(of_engine), Some(other)) => Some(of_engine.min(other)),
+            (of_engine, other) => of_engine.or(other),
+        }
     }
 
-    pub fn pop(&mut self) -> Option<(SimTime, Event)> {
-        self.heap.pop().map(|Reverse((at, event, _))| (at, event))
+    /// Takes the event that [`Self::peek`] returned.
+    #[inline]
+    pub fn pop(&mut self, event: Event) {
+        match event {
+            Event::Update { replica } => self.engines.take(Turn::Update, replica),
+            Event::Iterate { replica } => self.engines.take(Turn::Iterate, replica),
+            _ => {
+                self.heap.pop();
+            }
+        }
     }
 }
 
@@ -71,8 +100,11 @@ mod tests {
         {
             queue.push(SimTime(5), event);
         }
+        // Only the last of these counts.
+        queue.push(SimTime(3), iterate(2));
         queue.push(SimTime(4), iterate(2));
-        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(at, event)| (at.0, event)).collect();
+        let next = || queue.peek().inspect(|&(_, event)| queue.pop(event));
+        let order: Vec<_> = std::iter::from_fn(next).map(|(at, event)| (at.0, event)).collect();
         let at_5 = [update(1), update(2), abort, Event::Action(0), Event::Action(1), iterate(0), iterate(1)];
         assert_eq!(order[0], (4, iterate(2)));
         assert_eq!(order[1..], at_5.map(|event| (5, event)));

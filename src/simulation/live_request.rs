@@ -35,8 +35,8 @@ pub(super) struct Live {
     /// Output tokens sampled, as the model counts: with drafts and async scheduling the engine
     /// counts drafts that may be rejected.
     pub num_sampled: u32,
-    /// Decides which drafts are accepted.
-    pub rng: Option<ChaCha8Rng>,
+    /// Decides which drafts are accepted. Boxed: it is larger than all else, and mostly not there.
+    pub rng: Option<Box<ChaCha8Rng>>,
 }
 
 pub(super) struct RequestMeta {

@@ -5,6 +5,7 @@
 
 mod data_parallel;
 mod disaggregation;
+mod engine_times;
 mod event_queue;
 mod kv_usage;
 mod leases;

@@ -11,7 +11,9 @@ pub struct StepSpan {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct OutputSteps {
-    spans: Vec<StepSpan>,
+    earlier: Vec<StepSpan>,
+    /// Lies here, since it is written at most steps.
+    last: Option<StepSpan>,
     num_tokens: u32,
 }
 
@@ -21,18 +23,22 @@ impl OutputSteps {
     pub fn push(&mut self, step: u64, num_new_tokens: u32, num_tokens: u32) {
         let num_untold = num_tokens - num_new_tokens - self.num_tokens;
         self.num_tokens = num_tokens;
-        if let Some(span) = self.spans.last_mut() {
+        if let Some(span) = &mut self.last {
             span.last += u64::from(num_untold);
             if span.last + 1 == step {
                 span.last = step;
                 return;
             }
+            self.earlier.push(*span);
         }
-        self.spans.push(StepSpan { first: step, last: step });
+        self.last = Some(StepSpan { first: step, last: step });
     }
 
-    pub fn spans(&self) -> &[StepSpan] {
-        &self.spans
+    /// All of them, when no more come.
+    pub fn into_spans(self) -> Vec<StepSpan> {
+        let mut spans = self.earlier;
+        spans.extend(self.last);
+        spans
     }
 }
 
@@ -47,10 +53,11 @@ mod tests {
         steps.push(7, 1, 1);
         steps.push(8, 2, 3);
         steps.push(12, 1, 7);
-        assert_eq!(steps.spans(), [StepSpan { first: 7, last: 12 }]);
+        assert_eq!(steps.clone().into_spans(), [StepSpan { first: 7, last: 12 }]);
         // One more at step 13, then preempted until step 20.
         steps.push(20, 1, 9);
         steps.push(21, 1, 10);
-        assert_eq!(steps.spans(), [StepSpan { first: 7, last: 13 }, StepSpan { first: 20, last: 21 }]);
+        let spans = [StepSpan { first: 7, last: 13 }, StepSpan { first: 20, last: 21 }];
+        assert_eq!(steps.into_spans(), spans);
     }
 }

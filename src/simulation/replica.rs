@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashSet;
 
-use super::disaggregation::Part;
+use super::disaggregation::Delivery;
 use super::kv_usage::KvUsage;
 use super::live_request::{DraftAcceptance, Live, request_record};
 use super::observer::{EngineCall, Observer, StepRecord};
@@ -27,7 +27,6 @@ use crate::engine::scheduler::{
 };
 use crate::engine::{Request, RequestSlot};
 use crate::units::SimTime;
-use crate::workload::Arrival;
 
 /// What a replica is made of.
 pub struct ReplicaConfig {
@@ -107,7 +106,7 @@ pub struct Replica {
     hashing: BlockHashing,
     /// Requests whose prompts the input thread hashes, in the order in which they came, with the time
     /// when it is done.
-    input: VecDeque<(SimTime, Arrival, Part)>,
+    input: VecDeque<(SimTime, Delivery)>,
     input_free_at: SimTime,
     /// Taken in since the last turn of the loop. The scheduler has them already, which changes nothing it
     /// decides; vLLM's has not: they lie in the engine core's `input_queue` until the next turn.
@@ -435,7 +434,7 @@ impl Replica {
                 continue;
             }
             let record = request_record(self.index, &live, finished, true, now);
-            observer.on_output_steps(&record, live.output_steps.spans());
+            observer.on_output_steps(&record, &live.output_steps.into_spans());
             observer.on_request(&record);
         }
         self.spare.push(batch);

@@ -6,7 +6,7 @@ use std::fmt;
 use thiserror::Error;
 
 use super::data_parallel::{DataParallel, DataParallelConfig, Endpoints, LockstepStats, World};
-use super::disaggregation::{Disaggregation, Part};
+use super::disaggregation::{Delivery, Disaggregation, Part};
 use super::event_queue::{Event, EventQueue};
 use super::lifecycle::{Lifecycle, ReplicaState};
 use super::observer::Observer;
@@ -91,8 +91,8 @@ pub struct Simulation {
     pub(super) disaggregation: Option<Disaggregation>,
     /// From the router to a replica.
     router_latency: SimTime,
-    /// Requests on that way, with the endpoint and what it is to do.
-    in_transit: VecDeque<(usize, Arrival, Part)>,
+    /// Requests on that way, with the endpoint.
+    in_transit: VecDeque<(usize, Delivery)>,
     pub(super) actions: Vec<Action>,
     pub(super) events: EventQueue,
     pub(super) now: SimTime,
@@ -289,13 +289,13 @@ impl Simulation {
         debug_assert!(at >= self.now, "the clock went back from {} to {at}", self.now);
         self.now = at;
         if event != Event::Arrival {
-            self.events.pop();
+            self.events.pop(event);
         }
         match event {
             Event::Arrival => self.arrive(observer)?,
             Event::Deliver => {
-                if let Some((endpoint, arrival, part)) = self.in_transit.pop_front() {
-                    self.deliver(endpoint, arrival, part, observer)?;
+                if let Some((endpoint, delivery)) = self.in_transit.pop_front() {
+                    self.deliver(endpoint, delivery, observer)?;
                 }
             }
             Event::Update { replica } => {
@@ -449,23 +449,23 @@ impl Simulation {
         self.lifecycle.sent(&arrival);
         let endpoint = self.router.choose(self.now, &arrival.request, self.metrics.views(self.now));
         self.router.sent(&arrival.request, endpoint);
+        let prompt_hashes = self.router.take_prompt_hashes();
         let part = self.first_part(&arrival);
-        self.dispatch(endpoint, arrival, part, observer)
+        self.dispatch(endpoint, Delivery { arrival, part, prompt_hashes }, observer)
     }
 
     /// A request, or a part of it, goes to an endpoint.
     pub(super) fn dispatch(
         &mut self,
         endpoint: usize,
-        arrival: Arrival,
-        part: Part,
+        delivery: Delivery,
         observer: &mut dyn Observer,
     ) -> Result<(), SimulationError> {
         self.metrics.sent(endpoint);
         if self.router_latency == SimTime::ZERO {
-            return self.deliver(endpoint, arrival, part, observer);
+            return self.deliver(endpoint, delivery, observer);
         }
-        self.in_transit.push_back((endpoint, arrival, part));
+        self.in_transit.push_back((endpoint, delivery));
         self.events.push(self.now + self.router_latency, Event::Deliver);
         Ok(())
     }
@@ -473,21 +473,22 @@ impl Simulation {
     fn deliver(
         &mut self,
         endpoint: usize,
-        arrival: Arrival,
-        part: Part,
+        delivery: Delivery,
         observer: &mut dyn Observer,
     ) -> Result<(), SimulationError> {
+        let index = delivery.arrival.request.index;
         let state = self.lifecycle.states[self.data_parallel.replica_of_endpoint(endpoint)];
         if matches!(state, ReplicaState::Off | ReplicaState::Starting(_)) {
             // It went while the request was on its way.
-            self.left_endpoint(endpoint, arrival.request.index);
+            self.left_endpoint(endpoint, index);
+            let Delivery { arrival, part, .. } = delivery;
             return match part {
                 Part::Decode { first_scheduled } => self.send_to_decode(arrival, first_scheduled, observer),
                 Part::Whole | Part::Prefill => self.send(arrival, observer),
             };
         }
-        let at = self.data_parallel.choose(self.now, endpoint, arrival.request.index);
-        let hashed_at = self.replicas[at].replica.receive(self.now, arrival, part);
+        let at = self.data_parallel.choose(self.now, endpoint, index);
+        let hashed_at = self.replicas[at].replica.receive(self.now, delivery);
         if hashed_at > self.now {
             self.events.push(hashed_at, Event::Hashed { replica: at as u32 });
             return Ok(());
@@ -499,7 +500,7 @@ impl Simulation {
     /// began anew meanwhile may have lost it.
     fn admit(&mut self, at: usize, observer: &mut dyn Observer) -> Result<(), SimulationError> {
         match self.replicas[at].replica.next_received(self.now) {
-            Some((arrival, part)) => self.take_in(at, arrival, part, observer),
+            Some(delivery) => self.take_in(at, delivery, observer),
             None => Ok(()),
         }
     }
@@ -510,8 +511,8 @@ impl Simulation {
         at: usize,
         observer: &mut dyn Observer,
     ) -> Result<(), SimulationError> {
-        while let Some((arrival, part)) = self.replicas[at].replica.next_received(SimTime::MAX) {
-            self.take_in(at, arrival, part, observer)?;
+        while let Some(delivery) = self.replicas[at].replica.next_received(SimTime::MAX) {
+            self.take_in(at, delivery, observer)?;
         }
         Ok(())
     }
@@ -519,15 +520,15 @@ impl Simulation {
     fn take_in(
         &mut self,
         at: usize,
-        arrival: Arrival,
-        part: Part,
+        delivery: Delivery,
         observer: &mut dyn Observer,
     ) -> Result<(), SimulationError> {
+        let arrival = &delivery.arrival;
         let index = arrival.request.index;
         let trace_line = arrival.request.trace_line;
         // An abort waits behind its request in the input thread.
         let gives_up_at = arrival.request.patience.map(|patience| arrival.at + patience.lasts);
-        let added = self.replicas[at].replica.add_request(self.now, arrival, part, observer);
+        let added = self.replicas[at].replica.add_request(self.now, delivery, observer);
         let slot = added.map_err(|source| SimulationError::Request { index, trace_line, source })?;
         if let Some(gives_up_at) = gives_up_at {
             // Who gave up on the way is aborted as soon as it is there.

@@ -15,25 +15,29 @@ pub struct Totals {
     pub requests: u64,
     pub prompt_tokens: u64,
     pub output_tokens: u64,
+    /// Where hits are counted.
+    hits: Option<HitCount>,
+}
+
+/// In memory for every distinct block.
+#[derive(Debug)]
+struct HitCount {
     computed: ComputedTokens,
     reuse: ReuseAt,
     hits_tokens: u64,
 }
 
-impl Default for Totals {
-    fn default() -> Self {
-        Self {
-            requests: 0,
-            prompt_tokens: 0,
-            output_tokens: 0,
+impl Totals {
+    /// `counts_hits`: what prompts share counts too, which takes memory for every distinct block.
+    pub fn new(counts_hits: bool) -> Self {
+        let hits = || HitCount {
             computed: ComputedTokens::default(),
             reuse: ReuseAt::new(BLOCK_SIZE_TOKENS),
             hits_tokens: 0,
-        }
+        };
+        Self { requests: 0, prompt_tokens: 0, output_tokens: 0, hits: counts_hits.then(hits) }
     }
-}
 
-impl Totals {
     /// Counts a request.
     ///
     /// # Errors
@@ -42,15 +46,19 @@ impl Totals {
         self.requests += 1;
         self.prompt_tokens += u64::from(request.prompt.len());
         self.output_tokens += u64::from(request.output.len());
-        if let Some(computed) = self.computed.of(request) {
-            self.hits_tokens += self.reuse.add(request, &computed)?.hits_tokens;
+        if let Some(hits) = &mut self.hits
+            && let Some(computed) = hits.computed.of(request)
+        {
+            hits.hits_tokens += hits.reuse.add(request, &computed)?.hits_tokens;
         }
         Ok(())
     }
 
-    /// The share of prompt tokens that a cache without end finds in blocks of 16 tokens, and these.
-    pub fn hits(&self) -> (f64, u64) {
-        (self.hits_tokens as f64 / self.prompt_tokens.max(1) as f64, self.hits_tokens)
+    /// The share of prompt tokens that a cache without end finds in blocks of 16 tokens, and these; where hits are
+    /// counted.
+    pub fn hits(&self) -> Option<(f64, u64)> {
+        let hits_tokens = self.hits.as_ref()?.hits_tokens;
+        Some((hits_tokens as f64 / self.prompt_tokens.max(1) as f64, hits_tokens))
     }
 }
 
@@ -59,7 +67,7 @@ impl Totals {
 /// # Errors
 /// It cannot be read, or differs: a mistake of ours.
 pub fn read_back(written: &Totals, reader: &mut dyn TraceReader) -> Result<Totals, TraceError> {
-    let mut found = Totals::default();
+    let mut found = Totals::new(written.hits.is_some());
     while let Some(request) = reader.next_request()? {
         found.add(&request)?;
     }

@@ -17,4 +17,4 @@ pub use population::Population;
 pub use rate::scale_rate;
 pub use sample::{SampleSize, SessionTable, sample};
 pub use sessions::SessionFinder;
-pub use write::{Losses, PromptsKept, TraceWriter, WRITABLE};
+pub use write::{Losses, PromptsKept, TraceWriter, WRITABLE, prompts_kept};

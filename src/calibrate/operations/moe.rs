@@ -1,6 +1,7 @@
 use super::super::operation::{Operation, Variant};
 use crate::catalog::Gpu;
 use crate::cost::Format;
+use crate::cost::law::L2;
 use crate::cost::moe::{BlockRows, ExpertLoads, MoeLaw, MoeLayer, MoeShape};
 use crate::cost::tuned_moe;
 
@@ -24,6 +25,12 @@ fn is_whole(shape: &MoeTiming) -> bool {
     shape.expert_parallel == 1 && shape.inter >= 256
 }
 
+/// Whether reading as much from memory as the L2 holds takes longer than most layers: on cards with
+/// GDDR memory and the L2 of the latest, 75 us and more, elsewhere up to 20.
+fn fills_l2_slowly(gpu: &Gpu) -> bool {
+    gpu.l2_bytes as f64 / gpu.hbm_bytes_per_s > 50e-6
+}
+
 pub(in crate::calibrate) struct MoeOperation;
 
 impl Operation for MoeOperation {
@@ -31,8 +38,9 @@ impl Operation for MoeOperation {
     type Law = MoeLaw;
     const SCOPE: &'static str = "no expert parallelism, inter / tp >= 256";
 
-    fn variants(_gpu: &Gpu, format: Format) -> Vec<Variant<MoeLaw>> {
+    fn variants(gpu: &Gpu, format: Format) -> Vec<Variant<MoeLaw>> {
         let free: &[&str] = &[
+            "l2_speedup",
             "t0_us",
             "compute_efficiency",
             "memory_efficiency",
@@ -43,10 +51,16 @@ impl Operation for MoeOperation {
             "small_block_gain",
             "depth_us",
             "absent_share",
-            // Last, because only 16-bit kernels have tuned configurations.
             "tuned_gain",
         ];
-        let free = if format == Format::Bf16 { free } else { &free[..free.len() - 1] };
+        // The first, because few L2 hold enough experts, and long enough, to tell; the last, because
+        // only 16-bit kernels have tuned configurations.
+        let (warm, tuned) = (1, free.len() - 1);
+        let free = match format {
+            _ if fills_l2_slowly(gpu) => &free[..tuned],
+            Format::Bf16 => &free[warm..],
+            _ => &free[warm..tuned],
+        };
         [BlockRows::Default, BlockRows::Tokens, BlockRows::Blockwise, BlockRows::Fitted]
             .map(|rows| Variant { law: MoeLaw::neutral(rows), free })
             .into_iter()
@@ -66,7 +80,7 @@ impl Operation for MoeOperation {
             dtype: format.weights(),
             is_tuned: format == Format::Bf16 && tuned_moe::is_tuned(gpu, num_experts, shape.inter),
         };
-        MoeLayer::new(&local, gpu, law).time_with_loads_us(shape.tokens, &shape.loads)
+        MoeLayer::new(&local, gpu, law, L2::Warm).time_with_loads_us(shape.tokens, &shape.loads)
     }
 
     fn is_in_scope(shape: &MoeTiming, _format: Format, _gpu: &Gpu) -> bool {

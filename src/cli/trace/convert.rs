@@ -19,6 +19,7 @@ pub(super) struct ConvertArguments {
 }
 
 pub(super) fn convert(arguments: &ConvertArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
+    arguments.output.check_keeps(arguments.input.path())?;
     let mut reader = arguments.input.open(console)?;
     let header = reader.header(None);
     let written = arguments.output.write(&header, console, |write| {

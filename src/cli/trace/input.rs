@@ -50,6 +50,10 @@ pub(super) struct InputArguments {
 }
 
 impl InputArguments {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Opens the trace; may be called again to read it again.
     pub fn open<'a>(&self, console: &'a Console) -> Result<Opened<'a>, Box<dyn Error>> {
         let cannot = |error| {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::input::{Watched, parse_format};
 use crate::cli::console::Console;
-use crate::trace_tools::{PromptsKept, Totals, TraceError, TraceWriter, WRITABLE, read_back};
+use crate::trace_tools::{PromptsKept, Totals, TraceError, TraceWriter, WRITABLE, prompts_kept, read_back};
 use crate::whole_file::WholeFile;
 use crate::workload::trace::{KvsimHeader, ReadOptions, TraceFormat, TraceRequest};
 
@@ -48,6 +48,21 @@ fn parse_writable(name: &str) -> Result<TraceFormat, String> {
 }
 
 impl OutputArguments {
+    /// What a format cannot say is not taken from the only trace that there is: kvsim's own may take the place of
+    /// what it was made of.
+    pub fn check_keeps(&self, input: &Path) -> Result<(), String> {
+        if self.to == TraceFormat::Kvsim {
+            return Ok(());
+        }
+        let place = |path: &Path| std::fs::canonicalize(path).ok();
+        match (place(&self.path), place(input)) {
+            (Some(output), Some(input)) if output == input => {
+                Err(format!("{} is the trace that is read; choose another name", self.path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Writes the requests that `write` hands to its argument, reads them back, puts the trace in its
     /// place, and tells what was lost.
     pub fn write(
@@ -57,7 +72,8 @@ impl OutputArguments {
         write: impl FnOnce(&mut dyn FnMut(&TraceRequest) -> Result<(), TraceError>) -> Result<(), Box<dyn Error>>,
     ) -> Result<Written, Box<dyn Error>> {
         let (whole, file) = WholeFile::create(&self.path).map_err(|error| cannot(&self.path, &error))?;
-        let mut totals = Totals::default();
+        // Everything is kept, or nothing of what prompts share: there is nothing to count.
+        let mut totals = Totals::new(matches!(prompts_kept(self.to), Some(PromptsKept::HashIds(_))));
         let text = Named { path: &self.path, text: Compressed::new(&self.path, file) };
         let mut writer = TraceWriter::new(self.to, header, text)?;
         write(&mut |request| {
@@ -71,8 +87,9 @@ impl OutputArguments {
         drop(reader);
         whole.publish().map_err(|error| cannot(&self.path, &error))?;
         let mut lost = losses.lines();
-        let ((rate, hits), (rate_before, hits_before)) = (found.hits(), totals.hits());
-        if hits != hits_before && losses.prompts_kept() != PromptsKept::Length {
+        if let (Some((rate, hits)), Some((rate_before, hits_before))) = (found.hits(), totals.hits())
+            && hits != hits_before
+        {
             let (rate, rate_before) = (100.0 * rate, 100.0 * rate_before);
             lost.push(format!(
                 "{} tokens that a cache without end would find in blocks of 16: {hits} ({rate:.2} % \

@@ -41,6 +41,7 @@ fn parse_fraction(text: &str) -> Result<f64, String> {
 
 pub(super) fn sample(arguments: &SampleArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
     let SampleArguments { input, output, size, seed } = arguments;
+    output.check_keeps(input.path())?;
     let mut reader = input.open(console)?;
     let table = SessionTable::read(&mut reader).map_err(|error| input.locate(error))?;
     let (size, how_much) = match (size.fraction, size.requests) {

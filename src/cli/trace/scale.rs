@@ -46,6 +46,7 @@ fn parse_population(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn scale(arguments: &ScaleArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {
+    arguments.output.check_keeps(arguments.input.path())?;
     match (arguments.factor.rate, arguments.factor.population) {
         (Some(rate), _) => at_rate(arguments, rate, console),
         (None, population) => with_population(arguments, population.unwrap_or(1.0), console),

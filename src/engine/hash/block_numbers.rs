@@ -1,9 +1,13 @@
 //! Dense numbers for the blocks of a trie, so that whoever keeps something for each block can use an
-//! array.
+//! array. Blocks that follow one another in a sequence get numbers that do, as far as that can be known, so
+//! that what is kept for them lies together.
 
 use super::block_hash::BlockHash;
 
 const NONE: u32 = u32::MAX;
+
+/// Numbers are set aside so many at a time, for a sequence that is new or leaves all others.
+const SET_ASIDE: u32 = 32;
 
 /// Numbers in a row for blocks in a row of one node.
 #[derive(Clone, Copy, Debug)]
@@ -17,39 +21,57 @@ struct Extent {
     next: u32,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// Its first and last extent, or [`NONE`].
+    first: u32,
+    last: u32,
+    /// Numbers that are set aside for its next blocks, or for those of the node that follows it first.
+    spare: u32,
+    num_spare: u32,
+}
+
+const NEW_NODE: Node = Node { first: NONE, last: NONE, spare: 0, num_spare: 0 };
+
 /// Gives numbers to the blocks of each node. A node's blocks are asked for from its first on, since
 /// every sequence enters a node at its begin; so a node's extents lie end to end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct BlockNumbers {
     extents: Vec<Extent>,
-    /// First and last extent of each node, or [`NONE`]. Node 0 is the root.
-    nodes: Vec<(u32, u32)>,
+    /// Node 0 is the root.
+    nodes: Vec<Node>,
     next_number: u32,
+}
+
+impl Default for BlockNumbers {
+    fn default() -> Self {
+        Self { extents: Vec::new(), nodes: vec![NEW_NODE], next_number: 0 }
+    }
 }
 
 impl BlockNumbers {
     #[cfg(test)]
     pub fn num_nodes(&self) -> u32 {
-        self.nodes.len().saturating_sub(1) as u32
+        self.nodes.len() as u32 - 1
     }
 
-    /// A node without blocks yet, from 1 on.
+    /// A node without blocks yet, from 1 on, that follows `parent`. What is set aside there goes over to
+    /// it: of a sequence that grows nobody else follows its end.
     ///
     /// # Panics
     /// After 2^32 nodes, whose edges would fill more than 100 GB.
-    pub fn add_node(&mut self) -> u32 {
-        if self.nodes.is_empty() {
-            self.nodes.push((NONE, NONE));
-        }
+    pub fn add_node(&mut self, parent: u32) -> u32 {
         let node = u32::try_from(self.nodes.len()).expect("fewer than 2^32 distinct runs in one simulation");
-        self.nodes.push((NONE, NONE));
+        let Node { spare, num_spare, .. } = self.nodes[parent as usize];
+        self.nodes[parent as usize].num_spare = 0;
+        self.nodes.push(Node { spare, num_spare, ..NEW_NODE });
         node
     }
 
     /// Appends the numbers of `count` blocks of a node from `block` on.
     pub fn extend(&mut self, node: u32, mut block: u32, count: u32, hashes: &mut Vec<BlockHash>) {
         let end = block + count;
-        let (first, last) = self.nodes[node as usize];
+        let Node { first, last, .. } = self.nodes[node as usize];
         // A sequence that grows is at the node's last extent.
         let is_in_last = last != NONE && block >= self.extents[last as usize].first_block;
         let mut at = if is_in_last { last } else { first };
@@ -68,33 +90,37 @@ impl BlockNumbers {
         }
     }
 
-    /// Makes numbers for the blocks `block..end`, and returns their extent.
+    /// Gives numbers to some blocks from `block` on, at most up to `end`, and returns their extent.
     ///
     /// # Panics
-    /// After 2^32 blocks.
+    /// After 2^32 numbers.
     fn grow(&mut self, node: u32, block: u32, end: u32) -> u32 {
-        let (first, last) = self.nodes[node as usize];
-        let old = if last == NONE {
-            0
-        } else {
-            self.extents[last as usize].end_block - self.extents[last as usize].first_block
-        };
-        debug_assert!(last == NONE || self.extents[last as usize].end_block == block);
-        // A sequence that grows block by block would else leave an extent for each.
-        let len = (end - block).max(if end - block == 1 { old.min(256) } else { 0 });
-        let extent =
-            Extent { first_block: block, end_block: block + len, number: self.next_number, next: NONE };
-        self.next_number =
-            self.next_number.checked_add(len).expect("fewer than 2^32 distinct blocks in one simulation");
-        let at = self.extents.len() as u32;
-        self.extents.push(extent);
-        match last {
-            NONE => self.nodes[node as usize] = (at, at),
-            last => {
-                self.extents[last as usize].next = at;
-                self.nodes[node as usize] = (first, at);
+        let place = &mut self.nodes[node as usize];
+        if place.num_spare == 0 {
+            let num_spare = (end - block).next_multiple_of(SET_ASIDE);
+            (place.spare, place.num_spare) = (self.next_number, num_spare);
+            let next_number = self.next_number.checked_add(num_spare);
+            self.next_number = next_number.expect("fewer than 2^32 distinct blocks in one simulation");
+        }
+        let number = place.spare;
+        let len = place.num_spare.min(end - block);
+        place.spare += len;
+        place.num_spare -= len;
+        if place.last != NONE {
+            let last = &mut self.extents[place.last as usize];
+            debug_assert!(last.end_block == block);
+            if last.number + (last.end_block - last.first_block) == number {
+                last.end_block += len;
+                return place.last;
             }
         }
+        let at = self.extents.len() as u32;
+        match place.last {
+            NONE => place.first = at,
+            last => self.extents[last as usize].next = at,
+        }
+        place.last = at;
+        self.extents.push(Extent { first_block: block, end_block: block + len, number, next: NONE });
         at
     }
 }
@@ -106,21 +132,27 @@ mod tests {
     #[test]
     fn numbers_are_dense_and_stay_with_their_blocks() {
         let mut numbers = BlockNumbers::default();
-        let (a, b) = (numbers.add_node(), numbers.add_node());
+        let (a, b) = (numbers.add_node(0), numbers.add_node(0));
         let mut get = |node, block, count| {
             let mut hashes = Vec::new();
             numbers.extend(node, block, count, &mut hashes);
             hashes.into_iter().map(|hash| hash.0).collect::<Vec<_>>()
         };
         assert_eq!(get(a, 3, 4), [0, 1, 2, 3]);
-        assert_eq!(get(b, 0, 2), [4, 5]);
-        // Longer than before: the rest comes after what node b took.
-        assert_eq!(get(a, 3, 6), [0, 1, 2, 3, 6, 7]);
-        assert_eq!(get(a, 5, 3), [2, 3, 6]);
-        // One by one, with room ahead.
-        assert_eq!(
-            (get(a, 9, 1), get(b, 2, 1), get(a, 10, 1), get(b, 3, 1)),
-            (vec![8], vec![10], vec![9], vec![11])
-        );
+        assert_eq!(get(b, 0, 2), [32, 33]);
+        // Longer than before: what was set aside, and after that what nobody has taken.
+        assert_eq!(get(a, 3, 6), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(get(a, 5, 30), (2..32).collect::<Vec<_>>());
+        assert_eq!(get(a, 34, 3), [31, 64, 65]);
+        assert_eq!(get(a, 5, 3), [2, 3, 4]);
+        // One by one.
+        assert_eq!((get(a, 37, 1), get(b, 2, 1), get(a, 38, 1)), (vec![66], vec![34], vec![67]));
+        // What follows goes on where the sequence ended; others do not.
+        let (c, d) = (numbers.add_node(a), numbers.add_node(a));
+        let mut hashes = Vec::new();
+        numbers.extend(c, 0, 1, &mut hashes);
+        numbers.extend(d, 0, 1, &mut hashes);
+        numbers.extend(a, 39, 1, &mut hashes);
+        assert_eq!(hashes, [68, 96, 128].map(BlockHash));
     }
 }

@@ -123,8 +123,8 @@ impl PrefixTrie {
         }
         if !at.entered {
             let token = runs[at.run as usize].start.wrapping_add(u64::from(at.used));
-            let numbers = &mut self.numbers;
-            let node = *self.token_edges.entry((at.place, token)).or_insert_with(|| numbers.add_node());
+            let (numbers, parent) = (&mut self.numbers, node_of(at.place));
+            let node = *self.token_edges.entry((at.place, token)).or_insert_with(|| numbers.add_node(parent));
             at.place = u64::from(node) << 32;
             at.entered = true;
         }
@@ -141,8 +141,8 @@ impl PrefixTrie {
                 id
             }
         };
-        let numbers = &mut self.numbers;
-        let node = *self.extra_edges.entry((at.place, id)).or_insert_with(|| numbers.add_node());
+        let (numbers, parent) = (&mut self.numbers, node_of(at.place));
+        let node = *self.extra_edges.entry((at.place, id)).or_insert_with(|| numbers.add_node(parent));
         at.place = u64::from(node) << 32;
         at.entered = false;
     }

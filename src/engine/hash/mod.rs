@@ -30,4 +30,4 @@ pub use extra_keys::{
 };
 pub use hash_function::HashFunction;
 pub use none_hash::{DEFAULT_NONE_HASH_SEED, common_none_hash_seed, init_none_hash, resolve_none_hash_seed};
-pub use request_hasher::{HashCursor, RequestBlockHasher};
+pub use request_hasher::{HashCursor, PromptHashes, RequestBlockHasher};

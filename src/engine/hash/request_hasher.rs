@@ -37,8 +37,22 @@ pub struct HashCursor {
     mm_index: usize,
 }
 
+/// The hashes of a prompt that somebody made before the engine asks for them.
+#[derive(Clone, Debug)]
+pub struct PromptHashes {
+    hasher: RequestBlockHasher,
+    cursor: HashCursor,
+    hashes: Vec<BlockHash>,
+}
+
+impl PromptHashes {
+    pub fn hashes(&self) -> &[BlockHash] {
+        &self.hashes
+    }
+}
+
 /// Which tokens a block has, and how many after it its hash covers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockLayout {
     pub block_size: u32,
     pub num_lookahead_tokens: u32,
@@ -111,6 +125,24 @@ impl RequestBlockHasher {
             Mode::Digests(chain) => chain.extend(self.layout, tokens, extras, mm_index, hashes),
         }
         self.num_hashed_blocks += (hashes.len() - num_before) as u64;
+    }
+
+    /// Hashes a prompt for a request that an engine will have.
+    pub fn hash_prompt(&mut self, prompt: &TokenRuns, extras: Option<&PromptExtras>) -> PromptHashes {
+        let (mut cursor, mut hashes) = (HashCursor::default(), Vec::new());
+        self.extend(prompt, extras, &mut cursor, &mut hashes);
+        PromptHashes { hasher: self.clone(), cursor, hashes }
+    }
+
+    /// Takes over what a hasher has made of a prompt: what [`Self::extend`] would come to. `None` if
+    /// that was not a clone of this one, so that its hashes mean nothing here.
+    pub fn take_over(&mut self, prompt: PromptHashes) -> Option<(HashCursor, Vec<BlockHash>)> {
+        let PromptHashes { hasher, cursor, hashes } = prompt;
+        let is_clone = Rc::ptr_eq(&hasher.mode, &self.mode) && hasher.layout == self.layout;
+        is_clone.then(|| {
+            self.num_hashed_blocks += hashes.len() as u64;
+            (cursor, hashes)
+        })
     }
 
     /// Blocks hashed so far, of all requests.

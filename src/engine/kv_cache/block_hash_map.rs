@@ -91,6 +91,24 @@ impl BlockHashToBlockMap {
         Some(self.first(hash).block()).filter(|block| !block.is_null())
     }
 
+    /// Appends the block of each hash, up to the first hash that has none.
+    pub fn get_blocks(&self, hashes: &[BlockHash], blocks: &mut Vec<BlockId>) {
+        // Hashes in a row mostly lie in one page.
+        let (mut number, mut page) = (usize::MAX, 0);
+        for hash in hashes {
+            let at = hash.0 as usize;
+            if at / PAGE_LEN != number {
+                number = at / PAGE_LEN;
+                page = self.page_of.get(number).map_or(0, |&page| page as usize);
+            }
+            let block = self.pages[page][at % PAGE_LEN].block();
+            if block.is_null() {
+                break;
+            }
+            blocks.push(block);
+        }
+    }
+
     pub fn contains(&self, hash: BlockHash, block: BlockId) -> bool {
         self.get_one_block(hash).is_some_and(|first| {
             first == block || self.duplicates.get(&hash).is_some_and(|others| others.contains(&block))

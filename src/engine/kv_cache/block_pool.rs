@@ -267,6 +267,11 @@ impl BlockPool {
         true
     }
 
+    /// Appends the first block with each of these hashes in a group, up to the first miss.
+    pub(super) fn get_cached_blocks(&self, hashes: &[BlockHash], group_id: u32, blocks: &mut Vec<BlockId>) {
+        self.cached_block_hash_to_block[group_id as usize].get_blocks(hashes, blocks);
+    }
+
     /// Gives full blocks of a request, whose table is `blocks`, their hashes, so that others can hit
     /// them, and queues the event for it.
     pub(super) fn cache_full_blocks(&mut self, request: &Request, blocks: &[BlockId], full: &FullBlocks) {
@@ -474,9 +479,10 @@ impl BlockPool {
             state.ref_cnt = 1;
             if let Some(residency) = &mut self.residency {
                 if self.enable_caching {
-                    residency.on_block_evicted(block, self.now_ns, cached);
+                    residency.on_block_allocated_anew(block, self.now_ns, cached);
+                } else {
+                    residency.on_block_allocated(block, self.now_ns);
                 }
-                residency.on_block_allocated(block, self.now_ns);
             }
         }
     }

@@ -41,6 +41,12 @@ struct Life {
 const NEVER_NS: u64 = u64::MAX;
 const NO_LIFE: Life = Life { birth_ns: NEVER_NS, last_access_ns: 0, num_hits: 0 };
 
+impl Life {
+    fn from(now_ns: u64) -> Self {
+        Self { birth_ns: now_ns, last_access_ns: now_ns, num_hits: 0 }
+    }
+}
+
 impl Residency {
     pub(super) fn new(num_gpu_blocks: u32) -> Self {
         Self { lives: vec![NO_LIFE; num_gpu_blocks as usize], ..Self::default() }
@@ -48,7 +54,14 @@ impl Residency {
 
     #[inline]
     pub(super) fn on_block_allocated(&mut self, block: BlockId, now_ns: u64) {
-        self.lives[block.index()] = Life { birth_ns: now_ns, last_access_ns: now_ns, num_hits: 0 };
+        self.lives[block.index()] = Life::from(now_ns);
+    }
+
+    /// It is evicted and allocated at the same time.
+    #[inline]
+    pub(super) fn on_block_allocated_anew(&mut self, block: BlockId, now_ns: u64, cached: bool) {
+        let life = std::mem::replace(&mut self.lives[block.index()], Life::from(now_ns));
+        self.end(life, now_ns, cached);
     }
 
     #[inline]
@@ -67,6 +80,11 @@ impl Residency {
     #[inline]
     pub(super) fn on_block_evicted(&mut self, block: BlockId, now_ns: u64, cached: bool) {
         let life = std::mem::replace(&mut self.lives[block.index()], NO_LIFE);
+        self.end(life, now_ns, cached);
+    }
+
+    #[inline]
+    fn end(&mut self, life: Life, now_ns: u64, cached: bool) {
         if life.birth_ns == NEVER_NS {
             return;
         }

@@ -7,7 +7,7 @@ use crate::engine::connector::KvConnector;
 use crate::engine::scheduler::RequestError;
 use crate::engine::{NewRequest, RequestSlot, RequestStatus};
 use crate::prompt::PromptExtras;
-use crate::simulation::disaggregation::Part;
+use crate::simulation::disaggregation::{Delivery, Part};
 use crate::simulation::live_request::{Live, RequestMeta, request_record};
 use crate::simulation::observer::{EngineCall, Observer, StepRecord};
 use crate::simulation::output_steps::OutputSteps;
@@ -19,34 +19,33 @@ impl Replica {
     /// A request reaches the engine core, whose input thread hashes the blocks of its prompt, one
     /// request after the other (`preprocess_add_request` in `v1/engine/core.py`). When it is done, and
     /// [`Self::add_request`] may follow.
-    pub(in crate::simulation) fn receive(&mut self, now: SimTime, arrival: Arrival, part: Part) -> SimTime {
-        let request = &arrival.request;
+    pub(in crate::simulation) fn receive(&mut self, now: SimTime, delivery: Delivery) -> SimTime {
+        let request = &delivery.arrival.request;
         let num_tokens = request.prompt.len();
         let mm_tokens = request.extras.mm.iter().map(|item| item.length_tokens).sum();
         let num_keyed_tokens = if request.extras.lora.is_some() { num_tokens } else { mm_tokens };
         let hashing = SimTime(self.hashing.prompt_ns(num_tokens, num_keyed_tokens));
         self.input_free_at = self.input_free_at.max(now) + hashing;
-        self.input.push_back((self.input_free_at, arrival, part));
+        self.input.push_back((self.input_free_at, delivery));
         self.input_free_at
     }
 
     /// The request that [`Self::receive`] took in first, if it is hashed by `now`.
-    pub(in crate::simulation) fn next_received(&mut self, now: SimTime) -> Option<(Arrival, Part)> {
+    pub(in crate::simulation) fn next_received(&mut self, now: SimTime) -> Option<Delivery> {
         if self.input.front()?.0 > now {
             return None;
         }
-        self.input.pop_front().map(|(_, arrival, part)| (arrival, part))
+        self.input.pop_front().map(|(_, delivery)| delivery)
     }
 
     /// At `now` the engine takes in a request that [`Self::receive`] has hashed.
     pub(in crate::simulation) fn add_request(
         &mut self,
         now: SimTime,
-        arrival: Arrival,
-        part: Part,
+        delivery: Delivery,
         observer: &mut dyn Observer,
     ) -> Result<RequestSlot, RequestError> {
-        let Arrival { at, mut request } = arrival;
+        let Delivery { arrival: Arrival { at, mut request }, part, prompt_hashes } = delivery;
         if part == Part::Prefill {
             request.output.truncate(1);
         }
@@ -68,6 +67,7 @@ impl Replica {
         let slot = self.scheduler.add_request(NewRequest {
             id: index,
             prompt_token_ids: prompt,
+            prompt_hashes,
             max_tokens: output.len(),
             known_output: Some(output),
             priority: i64::from(priority),
@@ -107,7 +107,7 @@ impl Replica {
             num_local_cached_tokens: 0,
             num_external_cached_tokens: 0,
             num_sampled: 0,
-            rng: self.drafts.map(|drafts| rng::stream(drafts.seed, "draft acceptance", index)),
+            rng: self.drafts.map(|drafts| Box::new(rng::stream(drafts.seed, "draft acceptance", index))),
         });
         let call = EngineCall::AddRequest { slot, id: index };
         tell(self.index, &mut self.scheduler, &mut self.journal, now, call, observer);
@@ -145,7 +145,7 @@ impl Replica {
         for finished in &finished {
             let Some(live) = self.live[slot.index()].take() else { continue };
             let record = request_record(self.index, &live, finished, was_admitted, now);
-            observer.on_output_steps(&record, live.output_steps.spans());
+            observer.on_output_steps(&record, &live.output_steps.into_spans());
             observer.on_request(&record);
         }
         true

@@ -11,6 +11,7 @@
 use super::prefix_index::{PrefixIndex, PrefixIndexStats};
 use super::turn::Turn;
 use super::{ReplicaView, Router};
+use crate::engine::hash::PromptHashes;
 use crate::engine::kv_events::CacheChange;
 use crate::units::SimTime;
 use crate::workload::RequestSpec;
@@ -62,6 +63,10 @@ impl Router for CacheAware {
 
     fn sent(&mut self, _request: &RequestSpec, replica: usize) {
         self.index.sent(replica);
+    }
+
+    fn take_prompt_hashes(&mut self) -> Option<PromptHashes> {
+        self.index.take_prompt()
     }
 
     fn reads_events(&self) -> bool {

@@ -22,7 +22,7 @@ use super::holders::Holders;
 use super::prefix_index::{PrefixIndex, PrefixIndexStats};
 use super::turn::Turn;
 use super::{ReplicaView, Router};
-use crate::engine::hash::BlockHash;
+use crate::engine::hash::{BlockHash, PromptHashes};
 use crate::engine::kv_events::CacheChange;
 use crate::units::SimTime;
 use crate::workload::{RequestSpec, rng};
@@ -168,6 +168,10 @@ impl Router for KvCost {
                 self.active.remove(hash, replica);
             }
         }
+    }
+
+    fn take_prompt_hashes(&mut self) -> Option<PromptHashes> {
+        self.index.take_prompt()
     }
 
     fn reads_events(&self) -> bool {

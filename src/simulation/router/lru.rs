@@ -14,6 +14,17 @@ struct Entry {
     newer: u32,
 }
 
+/// What a use of a block did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// It was there.
+    Known,
+    /// It came.
+    New,
+    /// It came, and this one had to leave for it.
+    Replaced(BlockHash),
+}
+
 #[derive(Debug)]
 pub(super) struct Lru {
     capacity: usize,
@@ -29,16 +40,16 @@ impl Lru {
         Self { capacity, entry_of: FxHashMap::default(), entries: Vec::new(), oldest: NONE, newest: NONE }
     }
 
-    /// Uses a block. Returns the block that had to leave for it.
-    pub fn touch(&mut self, hash: BlockHash) -> Option<BlockHash> {
+    /// Uses a block.
+    pub fn touch(&mut self, hash: BlockHash) -> Use {
         if let Some(&at) = self.entry_of.get(&hash) {
             if at != self.newest {
                 self.unlink(at);
                 self.link_newest(at);
             }
-            return None;
+            return Use::Known;
         }
-        let mut left = None;
+        let mut done = Use::New;
         let at = if self.entries.len() < self.capacity {
             self.entries.push(Entry { hash, older: NONE, newer: NONE });
             self.entries.len() as u32 - 1
@@ -48,12 +59,12 @@ impl Lru {
             self.unlink(at);
             self.entry_of.remove(&old);
             self.entries[at as usize].hash = hash;
-            left = Some(old);
+            done = Use::Replaced(old);
             at
         };
         self.entry_of.insert(hash, at);
         self.link_newest(at);
-        left
+        done
     }
 
     fn unlink(&mut self, at: u32) {
@@ -95,15 +106,16 @@ mod tests {
             let mut naive: Vec<u32> = Vec::new();
             for hash in uses {
                 let known = naive.iter().position(|&other| other == hash);
-                let left = match known {
+                let done = match known {
                     Some(at) => {
                         naive.remove(at);
-                        None
+                        Use::Known
                     }
-                    None => (naive.len() == capacity).then(|| naive.remove(0)),
+                    None if naive.len() == capacity => Use::Replaced(BlockHash(naive.remove(0))),
+                    None => Use::New,
                 };
                 naive.push(hash);
-                prop_assert_eq!(lru.touch(BlockHash(hash)), left.map(BlockHash));
+                prop_assert_eq!(lru.touch(BlockHash(hash)), done);
             }
         }
     }

@@ -36,6 +36,7 @@ pub use round_robin::RoundRobin;
 pub use session_affinity::SessionAffinity;
 pub use weighted::{ScoreWeights, Weighted};
 
+use crate::engine::hash::PromptHashes;
 use crate::engine::kv_events::CacheChange;
 use crate::units::SimTime;
 use crate::workload::RequestSpec;
@@ -70,6 +71,12 @@ pub trait Router {
 
     /// The request, the last that was chosen for, goes to that replica.
     fn sent(&mut self, _request: &RequestSpec, _replica: usize) {}
+
+    /// The hashes of the prompt that was chosen for last, all of them, if the router has made them. An
+    /// engine that hashes with a clone of the router's hasher takes them over.
+    fn take_prompt_hashes(&mut self) -> Option<PromptHashes> {
+        None
+    }
 
     /// The first token of the request with this [`RequestSpec::index`] has come.
     fn started(&mut self, _index: u64, _replica: usize) {}

@@ -7,8 +7,8 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::holders::Holders;
-use super::lru::Lru;
-use crate::engine::hash::{BlockHash, HashCursor, RequestBlockHasher};
+use super::lru::{Lru, Use};
+use crate::engine::hash::{BlockHash, PromptHashes, RequestBlockHasher};
 use crate::engine::kv_events::CacheChange;
 use crate::prompt::PromptExtras;
 use crate::units::SimTime;
@@ -26,8 +26,8 @@ pub struct PrefixIndex {
     holders: Holders,
     source: Source,
     stats: PrefixIndexStats,
-    /// The request that was looked up last.
-    hashes: Vec<BlockHash>,
+    /// Of the request that was looked up last.
+    prompt: Option<PromptHashes>,
     matches: Vec<u32>,
 }
 
@@ -116,7 +116,7 @@ impl PrefixIndex {
             holders: Holders::new(num_replicas),
             source,
             stats: PrefixIndexStats::default(),
-            hashes: Vec::new(),
+            prompt: None,
             matches: Vec::new(),
         }
     }
@@ -136,22 +136,26 @@ impl PrefixIndex {
                 apply(&mut self.holders, engine as usize, change);
             }
         }
-        self.hashes.clear();
         let extras = (request.extras != PromptExtras::default()).then_some(&request.extras);
-        self.hasher.extend(&request.prompt, extras, &mut HashCursor::default(), &mut self.hashes);
-        self.hashes.truncate(self.max_blocks);
-        self.holders.match_prefix(&self.hashes, &mut self.matches);
+        let prompt = self.prompt.insert(self.hasher.hash_prompt(&request.prompt, extras));
+        let hashes = first_blocks(prompt, self.max_blocks);
+        self.holders.match_prefix(hashes, &mut self.matches);
         if let Source::Events(events) = &self.source
             && let Some(replica_of) = &events.replica_of
         {
             longest_by_replica(replica_of, &mut self.matches);
         }
-        (self.hashes.len() as u32, &self.matches)
+        (hashes.len() as u32, &self.matches)
     }
 
     /// The blocks of the prompt that was looked up last, as far as they are looked at.
     pub fn hashes(&self) -> &[BlockHash] {
-        &self.hashes
+        self.prompt.as_ref().map_or(&[], |prompt| first_blocks(prompt, self.max_blocks))
+    }
+
+    /// All hashes of that prompt, for the engine that it goes to.
+    pub fn take_prompt(&mut self) -> Option<PromptHashes> {
+        self.prompt.take()
     }
 
     /// How many of them from the first on each replica is believed to hold.
@@ -162,12 +166,15 @@ impl PrefixIndex {
     /// The request that was looked up last goes to that replica.
     pub fn sent(&mut self, replica: usize) {
         self.stats.lookups += 1;
-        self.stats.queried_blocks += self.hashes.len() as u64;
+        let hashes = self.prompt.as_ref().map_or(&[][..], |prompt| first_blocks(prompt, self.max_blocks));
+        self.stats.queried_blocks += hashes.len() as u64;
         self.stats.matched_blocks += u64::from(self.matches[replica]);
         if let Source::Sent(lrus) = &mut self.source {
-            for &hash in &self.hashes {
-                if let Some(left) = lrus[replica].touch(hash) {
-                    self.holders.remove(left, replica);
+            for &hash in hashes {
+                match lrus[replica].touch(hash) {
+                    Use::Known => continue,
+                    Use::New => {}
+                    Use::Replaced(left) => self.holders.remove(left, replica),
                 }
                 self.holders.insert(hash, replica);
             }
@@ -219,6 +226,10 @@ impl PrefixIndex {
             None => "no prompt begins as one that was in a cache when it came".to_owned(),
         }
     }
+}
+
+fn first_blocks(prompt: &PromptHashes, max_blocks: usize) -> &[BlockHash] {
+    &prompt.hashes()[..prompt.hashes().len().min(max_blocks)]
 }
 
 /// A replica holds as much of the prompt as that of its engine cores that holds most. Replicas' engine

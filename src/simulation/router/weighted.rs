@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::prefix_index::{PrefixIndex, PrefixIndexStats};
 use super::{ReplicaView, Router};
+use crate::engine::hash::PromptHashes;
 use crate::engine::kv_events::CacheChange;
 use crate::units::SimTime;
 use crate::workload::{RequestSpec, rng};
@@ -110,6 +111,10 @@ impl Router for Weighted {
         if let Some(index) = &mut self.index {
             index.sent(replica);
         }
+    }
+
+    fn take_prompt_hashes(&mut self) -> Option<PromptHashes> {
+        self.index.as_mut().and_then(PrefixIndex::take_prompt)
     }
 
     fn reads_events(&self) -> bool {

@@ -1,14 +1,13 @@
 //! Metrics over each of three or more fields that vary, when no two of them can be a plot's axis and its lines.
 
-use super::labels::labels;
+use std::collections::BTreeMap;
+
+use super::labels::{labels, value};
 use super::lines::numeric_fields;
 use super::results::Results;
 use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table, grouped};
 
-/// A mean over fewer points with the same value says little of the field.
-const LEAST_POINTS_OF_A_MEAN: usize = 2;
-
-/// A plot of the metric at `position` over each field: all points, and their mean where several have the same value.
+/// A plot of the metric at `position` over each field: all points, and the means of those that differ in it alone.
 pub(super) fn over_each(results: &Results, position: usize, label: &str) -> Vec<Plot> {
     let fields = numeric_fields(&results.plan);
     let names: Vec<&str> = fields.iter().map(|(field, _)| field.as_str()).collect();
@@ -24,19 +23,26 @@ fn over_one(
     values: &[f64],
     name: &str,
 ) -> Plot {
+    let plan = &results.plan;
     let of_point = |index: usize| {
-        let x = results.plan.points[index].fields.get(field)?.as_f64()?;
+        let x = plan.points[index].fields.get(field)?.as_f64()?;
         Some((x, results.points[index].metrics[position]?.estimate.mean))
     };
     let points: Vec<(f64, f64)> = (0..results.points.len()).filter_map(of_point).collect();
-    let means: Vec<(f64, f64)> = values
-        .iter()
-        .filter_map(|&x| {
-            let alike: Vec<f64> = points.iter().filter(|point| point.0 == x).map(|point| point.1).collect();
-            (alike.len() >= LEAST_POINTS_OF_A_MEAN)
-                .then(|| (x, alike.iter().sum::<f64>() / alike.len() as f64))
-        })
-        .collect();
+    // Points that differ in this field alone; those that lack a value, as random ones do, would bend the means.
+    let mut alike: BTreeMap<Vec<String>, Vec<(f64, f64)>> = BTreeMap::new();
+    for (index, point) in plan.points.iter().enumerate() {
+        let others = plan.fields.iter().filter(|other| *other != field);
+        let key = others.map(|other| value(point.fields.get(other))).collect();
+        alike.entry(key).or_default().extend(of_point(index));
+    }
+    alike.retain(|_, points| values.iter().all(|x| points.iter().any(|point| point.0 == *x)));
+    let mean_at = |&x: &f64| {
+        let here = || alike.values().flatten().filter(|point| point.0 == x).map(|point| point.1);
+        (x, here().sum::<f64>() / here().count() as f64)
+    };
+    let means: Vec<(f64, f64)> =
+        if alike.is_empty() { Vec::new() } else { values.iter().map(mean_at).collect() };
     let low = points.iter().map(|point| point.1).fold(f64::MAX, f64::min);
     let high = points.iter().map(|point| point.1).fold(f64::MIN, f64::max);
     let mut data = Table::new(0, &[name, label]);
@@ -44,12 +50,11 @@ fn over_one(
         data.push([x, y].map(grouped));
     }
     let mut marks = vec![Mark::new(Color::Grey, Shape::Dots(points))];
-    let mut description =
-        format!("{} over {field}, whatever the other fields are.", results.plan.metrics[position]);
-    if means.len() > 1 {
+    let mut description = format!("{} over {field}, whatever the other fields are.", plan.metrics[position]);
+    if !means.is_empty() {
         marks.push(Mark::new(Color::Blue, Shape::Line(means.clone())));
         marks.push(Mark::new(Color::Blue, Shape::Dots(means)).label("mean"));
-        description += " The line joins the means of the points with the same value.";
+        description += " The line joins the means over the settings of the others that have all values.";
     }
     Plot {
         title: format!("{label} over {name}"),

@@ -153,9 +153,4 @@ impl Losses {
             Loss::Note => format!("notes on how the trace was made: {count}"),
         }
     }
-
-    /// What the format keeps of prompts.
-    pub fn prompts_kept(&self) -> PromptsKept {
-        self.keeps.prompts
-    }
 }

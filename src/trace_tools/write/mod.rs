@@ -24,6 +24,11 @@ pub const WRITABLE: [TraceFormat; 8] = [
     TraceFormat::Burstgpt,
 ];
 
+/// What a format keeps of prompts; `None` for one that cannot be written.
+pub fn prompts_kept(format: TraceFormat) -> Option<PromptsKept> {
+    if format == TraceFormat::Kvsim { Some(PromptsKept::Tokens) } else { Some(rows::keeps(format)?.prompts) }
+}
+
 /// Writes the rows of one format.
 trait RowWriter {
     fn write(&mut self, request: &TraceRequest) -> Result<(), TraceError>;

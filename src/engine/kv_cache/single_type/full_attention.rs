@@ -9,12 +9,19 @@ use crate::engine::request_table::RequestSlot;
 pub(super) fn find_longest_cache_hit(lookup: &Lookup<'_>, hits: &mut [Vec<BlockId>]) -> u32 {
     let block_size = lookup.block_size;
     let num_blocks = (lookup.max_length / block_size).min(lookup.num_full_block_hashes());
+    let mut num_hits = 0;
+    if let &[group_id] = lookup.group_ids
+        && block_size == lookup.pool.hash_block_size()
+    {
+        let blocks = &mut hits[group_id as usize];
+        lookup.pool.get_cached_blocks(&lookup.block_hashes[..num_blocks as usize], group_id, blocks);
+        num_hits = blocks.len() as u32;
+    }
     let mut push = |hash| {
         lookup.pool.get_cached_block(hash, lookup.group_ids, |at, block| {
             hits[lookup.group_ids[at] as usize].push(block);
         })
     };
-    let mut num_hits = 0;
     while num_hits < num_blocks && lookup.full_block_hash(num_hits).is_some_and(&mut push) {
         num_hits += 1;
     }
