@@ -14,7 +14,7 @@ use crate::cost::host::HostLaw;
 
 /// Where residuals begin to weigh less.
 const CAUCHY_SCALE: f64 = 0.1;
-const MAX_ITERATIONS: usize = 5;
+const MAX_ITERATIONS: usize = 15;
 const MAX_STEPS: usize = 4;
 /// Less gain than this ends the search.
 const MIN_GAIN: f64 = 1e-3;
