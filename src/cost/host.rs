@@ -3,17 +3,18 @@
 //! On the GPU the kernels of a step take `gpu_scale` times what each takes alone, and
 //! `prefill_scale` times in steps of so many tokens that arithmetic limits them and clocks drop.
 //! Expert layers take `moe_scale` times that (served tokens choose other experts than a benchmark's)
-//! and collectives `comms_scale` times (a server fuses them with the norms beside them). Between two steps the GPU waits
-//! `gpu_step_us` for inputs, launch and sampled tokens. The CPU launches an operator in `launch_us`; a step that is
-//! not in a CUDA graph takes at least as long as all of its launches. On the CPU a step takes `host_step_us` and
-//! `host_request_us` for each of its requests; asynchronous scheduling hides that behind the GPU. A step that
-//! is scheduled synchronously takes `sync_step_us` and `sync_request_us` instead, with the GPU idle: messages to
-//! the workers, their inputs and the way of the sampled tokens back are in it too.
-//! In front of the engine a request takes `frontend_us` and `frontend_user_us` for each user whose
-//! tokens the front end streams: HTTP, messages between processes, detokenising. Requests that come
-//! together are passed on one after the other: the API server's event loop and its tokenising thread
-//! take `frontend_request_us` for each and `frontend_token_us` for each token of its prompt. So of
-//! users who send at the same moment one is served first, and they drift apart round by round.
+//! and collectives `comms_scale` times (a server fuses them with the norms beside them). Between two
+//! steps the GPU waits `gpu_step_us` for inputs, launch and sampled tokens. The CPU launches an
+//! operator in `launch_us`; a step that is not in a CUDA graph takes at least as long as all of its
+//! launches. On the CPU a step takes `host_step_us` and `host_request_us` for each of its requests;
+//! asynchronous scheduling hides that behind the GPU. A step that is scheduled synchronously takes
+//! `sync_step_us` and `sync_request_us` instead, with the GPU idle: messages to the workers, their
+//! inputs and the way of the sampled tokens back are in it too. In front of the engine a request takes
+//! `frontend_us` and `frontend_user_us` for each user whose tokens the front end streams: HTTP,
+//! messages between processes, detokenising. Requests that come together are passed on one after the
+//! other: the API server's event loop and its tokenising thread take `frontend_request_us` for each and
+//! `frontend_token_us` for each token of its prompt. So of users who send at the same moment one is
+//! served first, and they drift apart round by round.
 
 use super::law::law;
 
