@@ -194,21 +194,10 @@ impl MoeLayer {
         let ExpertLoads { hit, rows, blocks } = *loads;
         let rule = if self.is_tuned { BlockRows::Fitted } else { law.block_rows };
         let size = match rule {
-            BlockRows::Default => {
-                if f64::from(num_tokens) <= self.num_experts {
-                    0
-                } else {
-                    2
-                }
-            }
+            // 16 or 64 rows.
+            BlockRows::Default => 2 * usize::from(f64::from(num_tokens) > self.num_experts),
             BlockRows::Tokens => [32, 96, 512].iter().filter(|&&most| num_tokens > most).count(),
-            BlockRows::Blockwise => {
-                if num_tokens <= 64 {
-                    0
-                } else {
-                    2
-                }
-            }
+            BlockRows::Blockwise => 2 * usize::from(num_tokens > 64),
             BlockRows::Fitted => {
                 BLOCK_ROWS.iter().position(|&block| rows / hit <= block).unwrap_or(BLOCK_ROWS.len() - 1)
             }
