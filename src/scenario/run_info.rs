@@ -46,6 +46,7 @@ impl Scenario {
                     replica,
                     data_parallel_rank: has_ranks.then_some(rank),
                     pool: pool.name.clone(),
+                    role: pool.role,
                     gpu: pool.gpu.name.to_owned(),
                     tensor_parallel_size: pool.section.tensor_parallel_size,
                     num_gpus: pool.section.num_gpus() / pool.section.data_parallel_size,
