@@ -27,6 +27,7 @@ impl Scenario {
             num_kv_cache_groups: self.engine.kv_cache_groups.len(),
             shortest_hit: shortest_hit.unwrap_or_default(),
             kv_events: self.engine.enable_kv_cache_events,
+            blocks: true,
             tenants: simulation.tenants().to_vec(),
             not_shared_because: self.not_shared_because(),
             caveats: self.caveats(),
