@@ -25,6 +25,8 @@ const SEED: u64 = 1;
 const ESTIMATES_CUDAGRAPHS: (u32, u32) = (0, 21);
 /// Asynchronous scheduling is the default from this version.
 const SCHEDULES_ASYNC: (u32, u32) = (0, 14);
+/// Before this version a request was admitted when its first chunk fitted.
+const RESERVES_FULL_ISL: (u32, u32) = (0, 19);
 
 /// Profile by GPU: the built-in ones, or those given for their GPU.
 #[derive(Clone, Debug, Default)]
@@ -101,7 +103,7 @@ impl Server {
             Load::ClosedLoop(load) => load.concurrency,
             // The front end of the server's own process streams nothing.
             Load::Recorded(_) => 0,
-            Load::Ladder { ladder, .. } => ladder.max_concurrency / ladder.num_replicas,
+            Load::Ladder { ladder, .. } => ladder.max_requests_per_replica(),
         };
         let log = FrontEndLog::default();
         let frontend_ns = |request: &RequestRecord| {
@@ -169,7 +171,8 @@ fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> se
         "max_model_len": settings.max_model_len.unwrap_or(longest),
         "enable_prefix_caching": settings.enable_prefix_caching.unwrap_or(true),
         "cudagraph_mode": settings.cudagraph_mode,
-        "async_scheduling": schedules_async(settings),
+        "async_scheduling": is_since(settings, SCHEDULES_ASYNC),
+        "scheduler_reserve_full_isl": is_since(settings, RESERVES_FULL_ISL),
     });
     let mut set = |field: &str, value: Option<serde_json::Value>| {
         if let Some(value) = value {
@@ -185,11 +188,11 @@ fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> se
     engine
 }
 
-/// A version that nobody names is today's, unless the run is dated before [`SCHEDULES_ASYNC`] came, in
-/// January 2026.
-fn schedules_async(settings: &Settings) -> bool {
+/// A version that nobody names is today's, unless the run is dated before 2026, when both of the above
+/// came.
+fn is_since(settings: &Settings, since: (u32, u32)) -> bool {
     match settings.version() {
-        Some(version) => version >= SCHEDULES_ASYNC,
+        Some(version) => version >= since,
         None => !(2023..2026).any(|year: u32| settings.engine_version.contains(&year.to_string())),
     }
 }
@@ -240,7 +243,7 @@ fn decode_shape(load: &Load) -> StepShape {
             (load.concurrency, (f64::from(load.concurrency) * context) as u64)
         }
         Load::Ladder { ladder, .. } => {
-            let num = ladder.max_concurrency / ladder.num_replicas;
+            let num = ladder.max_requests_per_replica();
             (num, u64::from(num) * u64::from(ladder.input_tokens() + ladder.output_tokens / 2))
         }
     };
