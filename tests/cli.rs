@@ -124,6 +124,10 @@ fn host_terms_outlive_a_fit_to_kernels() {
     };
     let (told, _) = fit(&[]);
     assert!(told.contains("host terms of H100-SXM: those of the built-in profile of H100-SXM\n"), "{told}");
+    assert!(
+        told.contains("caution: gemm bf16 on H100-SXM has 2 rows for 11 numbers; give 33 or more\n"),
+        "{told}"
+    );
     // Also from a file whose laws are those of another version.
     let old = "gpu: H100-SXM\nsource: own\ngemm: {bf16: old}\nhost:\n  gpu_step_us: 321.5\n";
     std::fs::write(dir.path().join("own.yaml"), old).unwrap();

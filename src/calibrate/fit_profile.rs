@@ -39,7 +39,11 @@ pub fn fit_profiles(timings: &Timings, origin: &Origin, progress: Progress<'_>) 
 }
 
 fn fit_gpu(timings: &Timings, gpu: &Gpu, origin: &Origin, progress: Progress<'_>) -> Profile {
-    let own_words = || timings.sources(gpu.name).into_iter().collect::<Vec<_>>().join(", ");
+    let own_words = || {
+        let named: Vec<&str> =
+            timings.sources(gpu.name).into_iter().filter(|name| !name.is_empty()).collect();
+        if named.is_empty() { "not recorded".to_owned() } else { named.join(", ") }
+    };
     let source = origin.source.clone().unwrap_or_else(own_words);
     let mut profile = Profile::new(gpu, source, origin.date.clone(), origin.driver.clone());
     let attention = || {

@@ -26,13 +26,17 @@ impl Row<'_> {
 
     /// A value that is none of those that are known.
     pub fn wrong(&self, column: &str, problem: String, known: &str) -> CalibrateError {
+        self.wrong_value(column, problem, format!("use one of: {known}"))
+    }
+
+    fn wrong_value(&self, column: &str, problem: String, hint: String) -> CalibrateError {
         CalibrateError::Value {
             path: self.path.to_owned(),
             line: self.line,
             column: self.position(column).map_or(1, |index| index + 1),
             name: column.to_owned(),
             problem,
-            hint: format!("use one of: {known}"),
+            hint,
         }
     }
 
@@ -48,7 +52,7 @@ impl Row<'_> {
                 line: 1,
                 problem: format!("the column `{column}` is missing"),
                 hint: match op {
-                    "" => "every table has gpu, op, dtype and time_us".to_owned(),
+                    "" => "every table has gpu, op, dtype and time_us, with commas between".to_owned(),
                     op => format!("add `{column}`, which rows of {op} need"),
                 },
             });
@@ -66,18 +70,12 @@ impl Row<'_> {
         let text = self.text(column)?;
         match text.trim().parse::<f64>() {
             Ok(value) if is_fine(value) => Ok(value),
-            _ => Err(CalibrateError::Value {
-                path: self.path.to_owned(),
-                line: self.line,
-                column: self.position(column).map_or(1, |index| index + 1),
-                name: column.to_owned(),
-                problem: if text.trim().is_empty() {
-                    "there is no value".to_owned()
-                } else {
-                    format!("found `{text}`")
-                },
-                hint: format!("give {wanted}"),
-            }),
+            _ => {
+                let is_empty = text.trim().is_empty();
+                let problem =
+                    if is_empty { "there is no value".to_owned() } else { format!("found `{text}`") };
+                Err(self.wrong_value(column, problem, format!("give {wanted}")))
+            }
         }
     }
 
@@ -127,9 +125,14 @@ impl Row<'_> {
 
     pub fn heads(&self) -> Result<Heads, CalibrateError> {
         let window = self.count_or_0("window")?;
+        let (heads_q, heads_kv) = (self.count("heads_q")?, self.count("heads_kv")?);
+        if heads_q % heads_kv != 0 {
+            let problem = format!("{heads_q} query heads cannot share {heads_kv} evenly");
+            return Err(self.wrong_value("heads_kv", problem, format!("give a divisor of {heads_q}")));
+        }
         Ok(Heads {
-            heads_q: self.count("heads_q")?,
-            heads_kv: self.count("heads_kv")?,
+            heads_q,
+            heads_kv,
             head_dim: self.count("head_dim")?,
             window_tokens: (window > 0).then_some(window),
         })
@@ -146,6 +149,14 @@ impl Row<'_> {
         let (hidden, inter) = (self.count("hidden")?, self.count("inter")?);
         let (topk, experts) = (self.count("topk")?, self.count("experts")?);
         let (tokens, ranks) = (self.count("tokens")?, self.count("moe_ep")?);
+        if topk > experts {
+            let problem = format!("a token cannot choose {topk} of {experts} experts");
+            return Err(self.wrong_value("topk", problem, format!("give 1 to {experts}")));
+        }
+        if ranks > experts {
+            let problem = format!("{ranks} ranks cannot share {experts} experts");
+            return Err(self.wrong_value("moe_ep", problem, format!("give 1 to {experts}")));
+        }
         let routing = MoeRouting {
             name: self.optional("routing").to_owned(),
             tokens,
@@ -175,7 +186,12 @@ impl Row<'_> {
     pub fn collective(&self) -> Result<CollectiveShape, CalibrateError> {
         let bytes_per_unit = if self.optional("source") == "aiconfigurator" { 2.0 } else { 1.0 };
         let bytes = bytes_per_unit * f64::from(self.count("bytes")?);
-        Ok(CollectiveShape { num_gpus: self.count("num_gpus")?, bytes })
+        let num_gpus = self.count("num_gpus")?;
+        if num_gpus < 2 {
+            let problem = "one GPU has nobody to send to".to_owned();
+            return Err(self.wrong_value("num_gpus", problem, "give 2 or more".to_owned()));
+        }
+        Ok(CollectiveShape { num_gpus, bytes })
     }
 
     /// An element-wise kernel by its name.

@@ -169,6 +169,35 @@ mod tests {
     }
 
     #[test]
+    fn shapes_that_cannot_be_are_refused() {
+        for (header, row, expected) in [
+            (
+                "num_gpus,bytes",
+                "all_reduce,bfloat16,1,4096",
+                "table.csv:2: column 5 (`num_gpus`): one GPU has nobody to send to",
+            ),
+            (
+                "batch,kv_len,heads_q,heads_kv,head_dim",
+                "decode_attention,bfloat16,1,128,32,7,128",
+                "table.csv:2: column 8 (`heads_kv`): 32 query heads cannot share 7 evenly",
+            ),
+            (
+                "tokens,hidden,inter,topk,experts,moe_tp,moe_ep",
+                "moe,bfloat16,8,4096,4096,8,4,1,1",
+                "table.csv:2: column 8 (`topk`): a token cannot choose 8 of 4 experts",
+            ),
+            (
+                "tokens,hidden,inter,topk,experts,moe_tp,moe_ep",
+                "moe,bfloat16,8,4096,4096,2,4,1,8",
+                "table.csv:2: column 11 (`moe_ep`): 8 ranks cannot share 4 experts",
+            ),
+        ] {
+            let error = read(&format!("gpu,time_us,op,dtype,{header}\nH100,3.5,{row}\n")).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_place_and_what_to_give() {
         let header = "gpu,op,dtype,m,n,k,time_us\n";
         for (rows, expected) in [

@@ -1,5 +1,6 @@
 //! The rows of timing tables, by operation, and which of them a fit takes.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::operation::Timing;
@@ -83,9 +84,14 @@ impl Timings {
     /// Keeps, for each operation on each GPU, the source with the most rows: two ways of timing do
     /// not make one law.
     pub fn keep_one_source(&mut self) {
+        self.keep_source_of(&Self::default());
+    }
+
+    /// The same, but the source of `fitted` where it has rows, because that is what its laws describe.
+    pub fn keep_source_of(&mut self, fitted: &Self) {
         let left_out = &mut self.left_out;
         macro_rules! keep {
-            ($($list:ident),*) => { $( keep_largest_source(&mut self.$list, left_out); )* };
+            ($($list:ident),*) => { $( keep_best_source(&mut self.$list, &fitted.$list, left_out); )* };
         }
         for_all_operations!(keep);
     }
@@ -112,21 +118,38 @@ impl Timings {
     }
 }
 
-fn keep_largest_source<S>(rows: &mut Vec<Timing<S>>, left_out: &mut BTreeMap<String, usize>) {
+fn keep_best_source<S>(
+    rows: &mut Vec<Timing<S>>,
+    fitted: &[Timing<S>],
+    left_out: &mut BTreeMap<String, usize>,
+) {
+    let fitted: BTreeSet<(&str, &str)> =
+        fitted.iter().map(|row| (row.gpu.name, row.source.as_str())).collect();
     let mut counts: BTreeMap<(&str, String), usize> = BTreeMap::new();
     for row in rows.iter() {
         *counts.entry((row.gpu.name, row.source.clone())).or_default() += 1;
     }
+    // Fitted first, then the most rows, then the first by name.
+    let rank = |gpu: &str, source: &str, count: usize| (!fitted.contains(&(gpu, source)), Reverse(count));
+    let mut best: BTreeMap<&str, (&str, _)> = BTreeMap::new();
+    for ((gpu, source), count) in &counts {
+        let own = (source.as_str(), rank(gpu, source, *count));
+        best.entry(gpu)
+            .and_modify(|best| {
+                if own.1 < best.1 {
+                    *best = own
+                }
+            })
+            .or_insert(own);
+    }
     rows.retain(|row| {
-        let own = counts[&(row.gpu.name, row.source.clone())];
-        let is_largest = counts.iter().all(|((gpu, source), count)| {
-            *gpu != row.gpu.name || *count < own || (*count == own && *source >= row.source)
-        });
-        if !is_largest {
-            let reason = format!("of {} on {}, where another source has more", row.source, row.gpu.name);
+        let (source, _) = best[row.gpu.name];
+        let is_best = row.source == source;
+        if !is_best {
+            let reason = format!("of {} on {}, where {source} is taken", row.source, row.gpu.name);
             *left_out.entry(reason).or_default() += 1;
         }
-        is_largest
+        is_best
     });
 }
 

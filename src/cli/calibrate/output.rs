@@ -106,6 +106,28 @@ pub(super) fn fits_table(profile: &Profile) -> String {
     table.trim_fmt()
 }
 
+/// Laws that say little, or nothing of the timings.
+pub(super) fn cautions(profile: &Profile) -> Vec<String> {
+    const ROWS_PER_COEFFICIENT: usize = 3;
+    const WRONG_PERCENT: f64 = 50.0;
+    let mut cautions = Vec::new();
+    for FittedOperation { gpu, operation, rows, coefficients, fit_error, .. } in fitted_operations(profile) {
+        let needed = ROWS_PER_COEFFICIENT * coefficients;
+        if rows < needed {
+            cautions.push(format!(
+                "caution: {operation} on {gpu} has {rows} rows for {coefficients} numbers; give {needed} or more"
+            ));
+        }
+        if fit_error.median_percent > WRONG_PERCENT {
+            cautions.push(format!(
+                "caution: {operation} on {gpu} is {:.0} % off: are the times in microseconds, and of this GPU?",
+                fit_error.median_percent
+            ));
+        }
+    }
+    cautions
+}
+
 /// The shapes that were measured: beyond them a prediction is an extrapolation.
 pub(super) fn valid_table(profile: &Profile) -> String {
     let mut table = plain_table(&["operation", "measured from and to"], 2);

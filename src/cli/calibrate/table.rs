@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::host_terms::HostTerms;
-use super::output::{FittedOperation, errors_table, fits_table, fitted_operations};
+use super::output::{FittedOperation, cautions, errors_table, fits_table, fitted_operations};
 use super::{cannot_write, is_yaml, wrong_use};
 use crate::calibrate::{CalibrateError, OperationErrors, Origin, Timings, evaluate, fit_profiles};
 use crate::catalog::Gpu;
@@ -73,7 +73,7 @@ pub(super) fn table(arguments: &TableArguments, console: &Console) -> Result<Fin
         None => BTreeMap::new(),
     };
     let mut others = Timings::read(&arguments.evaluate)?;
-    others.keep_one_source();
+    others.keep_source_of(&timings);
     others.remove_rows_of(&timings);
     let origin = Origin {
         source: arguments.source.clone(),
@@ -99,6 +99,7 @@ pub(super) fn table(arguments: &TableArguments, console: &Console) -> Result<Fin
     for profile in &profiles {
         console.say(format_args!("{} ({})\n{}\n", profile.gpu, profile.source, fits_table(profile)))?;
     }
+    profiles.iter().flat_map(cautions).try_for_each(|caution| console.say(caution))?;
     left_out_lines(console, "not fitted", &timings.left_out)?;
     if !arguments.evaluate.is_empty() {
         console.say(format_args!("\nOn rows that were not fitted:\n{}", errors_table(&errors)))?;
