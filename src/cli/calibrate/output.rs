@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::calibrate::OperationErrors;
+use crate::chart::grouped;
 use crate::cost::{Fit, FitError, HashingProfile, Profile};
 
 /// How well one law of a profile fits.
@@ -133,26 +134,12 @@ pub(super) fn valid_table(profile: &Profile) -> String {
     let mut table = plain_table(&["operation", "measured from and to"], 2);
     for fit in fitted_operations(profile) {
         let ranges = fit.valid.iter().map(|(name, &(low, high))| {
-            let (low, high) = (whole(low), whole(high));
+            let (low, high) = (grouped(low), grouped(high));
             if low == high { format!("{name} {low}") } else { format!("{name} {low}-{high}") }
         });
         table.add_row([fit.operation, ranges.collect::<Vec<_>>().join(", ")]);
     }
     table.trim_fmt()
-}
-
-/// With commas between the thousands.
-fn whole(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let first = digits.len() % 3;
-    let mut text = String::new();
-    for (index, digit) in digits.char_indices() {
-        if index > 0 && index % 3 == first {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Nanoseconds of each algorithm.
