@@ -42,7 +42,7 @@ law! {
     pub struct MoeLaw[block_rows: BlockRows] {
         t0_us = 30.0 in [0.1, 150.0] else 0.0,
         /// Beyond that for each of a token's choices, which are sought and added up one after the other.
-        choice_us = 2.5 in [0.0, 20.0] else 0.0,
+        choice_us = 2.0 in [0.0, 20.0] else 0.0,
         compute_efficiency = 0.6 in [0.05, 1.2] else 1.0,
         /// Above 1 where fewer experts are hit than by independent choices.
         memory_efficiency = 0.9 in [0.1, 1.3] else 1.0,

@@ -76,8 +76,9 @@ const QUANTISED: &[&str] = &[
 
 /// Marlin's layers have a fixed part of 33 to 40 us with eight choices of a token (int4) and of 48 to 65 with
 /// sixteen (mxfp4) on H100, H200 and B200, that is 1.9 to 3.6 us for each. Each format has been timed with one
-/// number of choices, so no fit can tell; gpt-oss, which mxfp4's numbers are for too, makes four.
-const MARLIN_CHOICE_US: f64 = 2.5;
+/// number of choices, so no fit can tell; gpt-oss, which mxfp4's numbers are for too, makes four. What servers of
+/// it took speaks for the lower end.
+const MARLIN_CHOICE_US: f64 = 2.0;
 
 pub(in crate::calibrate) struct MoeOperation;
 
