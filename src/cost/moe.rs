@@ -343,10 +343,15 @@ mod tests {
     /// 4096 tokens on 64 experts: 256 rows each, four blocks of 64 and half a block of padding.
     #[test]
     fn many_tokens_compute_their_rows_and_padding() {
+        let all = ExpertLoads::independent(4.0 * 4096.0, 64.0);
         let flops = 6.0 * 1000.0 * 500.0 * 64.0 * 64.0 * (4.0 + 0.5 + 0.5 * (-8f64).exp());
-        assert!((layer(3, BlockRows::Default).time_us(4096) / (flops / 1e8) - 1.0).abs() < 1e-6);
+        assert!(
+            (layer(3, BlockRows::Default).time_with_loads_us(4096, &all) / (flops / 1e8) - 1.0).abs() < 1e-6
+        );
         let flops = 6.0 * 1000.0 * 500.0 * 64.0 * 128.0 * (2.0 + 0.5 + 0.5 * (-4f64).exp());
-        assert!((layer(3, BlockRows::Fitted).time_us(4096) / (flops / 1e8) - 1.0).abs() < 1e-6);
+        assert!(
+            (layer(3, BlockRows::Fitted).time_with_loads_us(4096, &all) / (flops / 1e8) - 1.0).abs() < 1e-6
+        );
     }
 
     /// 100 experts with a row for each token: the blocks of each rule, by hand.
