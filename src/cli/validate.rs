@@ -11,8 +11,8 @@ use super::calibrate::bench::read_profile;
 use super::console::{Console, Finished};
 use super::progress::Unit;
 use crate::validate::{
-    Profiles, compare_all, rank, read_bench_file, summarise, terminal_table, write_csv, write_json,
-    write_page,
+    BenchError, Profiles, compare_all, rank, read_bench_file, summarise, terminal_table, write_csv,
+    write_json, write_page,
 };
 
 /// Compare simulations with measured runs of real servers
@@ -39,7 +39,16 @@ pub(super) fn validate(arguments: &ValidateArguments, console: &Console) -> Resu
     let table =
         if arguments.runs.is_dir() { arguments.runs.join("runs.csv") } else { arguments.runs.clone() };
     let mut runs = read_bench_file(&table, "")?;
+    let all = runs.len();
     runs.retain(|run| arguments.only.iter().all(|text| run.label().contains(text.as_str())));
+    if runs.is_empty() {
+        let only = arguments.only.join("` and `");
+        return Err(Box::new(BenchError::File {
+            path: table,
+            problem: format!("none of its {all} runs holds `{only}`"),
+            hint: "say less with --only; each must be in the run's id, source, GPU or model".to_owned(),
+        }));
+    }
     let bar = Mutex::new(console.bar("validate", Unit::Runs, None));
     let outcomes = compare_all(runs, &profiles, &|all| {
         let mut bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,12 +66,15 @@ pub(super) fn validate(arguments: &ValidateArguments, console: &Console) -> Resu
     for ranking in &rankings {
         for (metric, figure) in &ranking.figures {
             console.say(format_args!(
-                "routing strategies, {}: {} ranked with Spearman {:.2} by their means, {:.2} at each rate, {:.2} over all runs",
+                "routing strategies, {}: {} ranked with Spearman {:.2} by their means, {:.2} at each rate, {:.2} over all \
+                 runs; {} of {} pairs that differ as measured are in order",
                 ranking.source,
                 metric.name(),
                 figure.of_strategies,
                 figure.of_strategies_by_rate,
-                figure.of_runs
+                figure.of_runs,
+                figure.num_pairs_in_order,
+                figure.num_pairs
             ))?;
         }
     }

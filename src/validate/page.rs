@@ -99,7 +99,8 @@ fn rankings_section(rankings: &[Ranking]) -> Markup {
     html! {
         p {
             "Means over all rates, and Spearman's rank correlation of predicted and measured: of the strategies by \
-            these means, of the strategies at each rate (mean), and of all runs."
+            these means, of the strategies at each rate (mean), and of all runs. Pairs of strategies count where \
+            their measured difference, rate by rate, is more than twice its standard error."
         }
         @for ranking in rankings {
             h3 { (ranking.source) ", " (ranking.model) " on " (ranking.gpu) }
@@ -111,7 +112,16 @@ fn rankings_section(rankings: &[Ranking]) -> Markup {
 fn ranking_table(ranking: &Ranking) -> Table {
     let mut table = Table::new(
         2,
-        &["figure", "strategy", "measured", "predicted", "Spearman", "at each rate", "all runs"],
+        &[
+            "figure",
+            "strategy",
+            "measured",
+            "predicted",
+            "Spearman",
+            "at each rate",
+            "all runs",
+            "pairs in order",
+        ],
     );
     for (metric, ranks) in &ranking.figures {
         for (index, means) in ranks.strategies.iter().enumerate() {
@@ -122,7 +132,9 @@ fn ranking_table(ranking: &Ranking) -> Table {
                 figure(means.measured),
                 figure(means.predicted),
             ];
-            let of_all = correlations.map(|of| if index == 0 { format!("{of:.2}") } else { String::new() });
+            let mut of_all = correlations.map(|of| format!("{of:.2}")).to_vec();
+            of_all.push(format!("{} of {}", ranks.num_pairs_in_order, ranks.num_pairs));
+            let of_all = of_all.into_iter().map(|of| if index == 0 { of } else { String::new() });
             table.push(begin.into_iter().chain(of_all));
         }
     }

@@ -27,6 +27,10 @@ pub struct RankedFigure {
     pub of_strategies_by_rate: f64,
     /// Of all runs, each a strategy at a rate.
     pub of_runs: f64,
+    /// Pairs of strategies that the measurement tells apart, and how many of them are simulated in that
+    /// order.
+    pub num_pairs: usize,
+    pub num_pairs_in_order: usize,
     pub strategies: Vec<StrategyMeans>,
 }
 
@@ -67,19 +71,18 @@ fn figure(outcomes: &[&Outcome], metric: Metric) -> Option<RankedFigure> {
             figures.insert((routing, *stage), (both.measured, both.predicted));
         }
     }
-    let mut by_strategy: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut by_strategy: BTreeMap<&str, BTreeMap<usize, (f64, f64)>> = BTreeMap::new();
     let mut by_rate: BTreeMap<usize, Vec<(f64, f64)>> = BTreeMap::new();
     for ((routing, stage), &both) in &figures {
-        by_strategy.entry(routing).or_default().push(both);
+        by_strategy.entry(routing).or_default().insert(*stage, both);
         by_rate.entry(*stage).or_default().push(both);
     }
-    let mean = |both: &[(f64, f64)]| {
-        let count = both.len() as f64;
-        let (measured, predicted) =
-            both.iter().fold((0.0, 0.0), |sum, both| (sum.0 + both.0, sum.1 + both.1));
-        (measured / count, predicted / count)
-    };
-    let means: Vec<(f64, f64)> = by_strategy.values().map(|both| mean(both)).collect();
+    let means: Vec<(f64, f64)> =
+        by_strategy.values().map(|by_rate| means(by_rate.values().copied())).collect();
+    let strategies: Vec<&BTreeMap<usize, (f64, f64)>> = by_strategy.values().collect();
+    let pairs = (0..strategies.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
+    let pairs: Vec<bool> =
+        pairs.filter_map(|(a, b)| is_in_order(&differences(strategies[a], strategies[b]))).collect();
     let at_rates: Vec<f64> = by_rate.values().filter_map(|both| spearman(both)).collect();
     let strategies = by_strategy.keys().zip(&means).map(|(&routing, &(measured, predicted))| StrategyMeans {
         routing: routing.to_owned(),
@@ -91,8 +94,34 @@ fn figure(outcomes: &[&Outcome], metric: Metric) -> Option<RankedFigure> {
         of_strategies: spearman(&means)?,
         of_strategies_by_rate: at_rates.iter().sum::<f64>() / at_rates.len().max(1) as f64,
         of_runs: spearman(&runs)?,
+        num_pairs: pairs.len(),
+        num_pairs_in_order: pairs.iter().filter(|&&in_order| in_order).count(),
         strategies: strategies.collect(),
     })
+}
+
+/// Of measured and of predicted figures.
+fn means(both: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
+    let (count, measured, predicted) =
+        both.fold((0.0, 0.0, 0.0), |sum, both| (sum.0 + 1.0, sum.1 + both.0, sum.2 + both.1));
+    (measured / count, predicted / count)
+}
+
+/// One strategy less the other at each rate that both have, measured and predicted.
+fn differences(a: &BTreeMap<usize, (f64, f64)>, b: &BTreeMap<usize, (f64, f64)>) -> Vec<(f64, f64)> {
+    let difference =
+        |(rate, of_a): (&usize, &(f64, f64))| b.get(rate).map(|of_b| (of_a.0 - of_b.0, of_a.1 - of_b.1));
+    a.iter().filter_map(difference).collect()
+}
+
+/// Whether the mean predicted difference has the sign of the measured one; `None` if that is less than
+/// twice its standard error, so that another measurement could turn it round.
+fn is_in_order(differences: &[(f64, f64)]) -> Option<bool> {
+    let count = differences.len() as f64;
+    let (measured, predicted) = means(differences.iter().copied());
+    let squares: f64 = differences.iter().map(|difference| (difference.0 - measured).powi(2)).sum();
+    let standard_error = (squares / (count - 1.0) / count).sqrt();
+    (measured.abs() > 2.0 * standard_error).then_some(measured * predicted > 0.0)
 }
 
 /// The correlation of the ranks; equals share the mean of theirs. `None` where one side has no order.
@@ -116,6 +145,20 @@ fn spearman(pairs: &[(f64, f64)]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn differences_within_their_noise_have_no_order() {
+        let measured = |measured: [f64; 4]| measured.map(|measured| (measured, 1.0));
+        // Mean 2, standard error sqrt(8 / 3 / 4) = 0.82.
+        assert_eq!(is_in_order(&measured([0.0, 2.0, 2.0, 4.0])), Some(true));
+        assert_eq!(is_in_order(&measured([0.0, -2.0, -2.0, -4.0])), Some(false));
+        // Mean 1, standard error 0.82.
+        assert_eq!(is_in_order(&measured([-1.0, 1.0, 1.0, 3.0])), None);
+        // One rate says nothing of its noise.
+        assert_eq!((is_in_order(&[(5.0, 1.0)]), is_in_order(&[])), (None, None));
+        let at = |rates: &[(usize, f64)]| rates.iter().map(|&(rate, x)| (rate, (x, x + 1.0))).collect();
+        assert_eq!(differences(&at(&[(1, 5.0), (2, 7.0)]), &at(&[(2, 4.0), (3, 1.0)])), [(3.0, 3.0)]);
+    }
 
     #[test]
     fn ranks_correlate_as_in_the_textbook() {

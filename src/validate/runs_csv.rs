@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::bench_run::{ClosedLoopLoad, Settings};
 use super::csv_rows::{CsvRows, Row};
-use super::ladder::Ladder;
+use super::ladder::{Ladder, Stage};
 use super::requests_csv::read_requests_csv;
 use super::{BenchError, BenchRun, Load, Metric, published, published_ladders};
 use crate::cost::CudagraphMode;
@@ -26,6 +26,7 @@ pub fn read_runs_csv(path: &Path) -> Result<Vec<BenchRun>, BenchError> {
     while let Some(row) = rows.next_row()? {
         runs.push(read_run(&row, path)?);
     }
+    share_sent_rates(&mut runs);
     Ok(runs)
 }
 
@@ -43,14 +44,13 @@ fn read_run(row: &Row<'_>, path: &Path) -> Result<BenchRun, BenchError> {
         }
         return Ok(run);
     }
-    if let Some((ladder, stage)) = read_ladder(row, &mut settings)? {
+    if let Some((mut ladder, stage)) = read_ladder(row, &mut settings)? {
         // The client counts an empty piece after each token: the median time between two is 0, and
         // the mean half of what a token takes.
         if let Some(itl_ms) = measured.remove(&Metric::ItlMeanMs) {
             measured.insert(Metric::TpotMeanMs, 2.0 * itl_ms);
         }
-        // The rate at which requests were sent.
-        measured.remove(&Metric::RequestsS);
+        ladder.stages[stage].sent_per_s = measured.remove(&Metric::RequestsS).filter(|&rate| rate > 0.0);
         let load = Ok(Load::Ladder { ladder: Box::new(ladder), stage });
         return Ok(BenchRun { id, source, settings, load, measured });
     }
@@ -60,6 +60,22 @@ fn read_run(row: &Row<'_>, path: &Path) -> Result<BenchRun, BenchError> {
         measured.retain(|&metric, _| metric == Metric::NumGpuBlocks);
     }
     Ok(BenchRun { id, source, settings, load, measured })
+}
+
+/// Each row of a ladder says how fast its own stage was sent; each is simulated with all of them.
+fn share_sent_rates(runs: &mut [BenchRun]) {
+    let key = |run: &BenchRun| format!("{} {:?}", run.source, run.settings);
+    let mut stages: BTreeMap<String, Vec<Stage>> = BTreeMap::new();
+    for run in runs.iter() {
+        let Ok(Load::Ladder { ladder, stage }) = &run.load else { continue };
+        stages.entry(key(run)).or_insert_with(|| ladder.stages.clone())[*stage] = ladder.stages[*stage];
+    }
+    for run in runs {
+        let shared = stages.get(&key(run));
+        if let (Ok(Load::Ladder { ladder, .. }), Some(shared)) = (&mut run.load, shared) {
+            ladder.stages.clone_from(shared);
+        }
+    }
 }
 
 fn read_settings(row: &Row<'_>) -> Result<Settings, BenchError> {

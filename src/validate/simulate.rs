@@ -21,6 +21,7 @@ use crate::workload::Workload;
 
 /// What a ladder draws is drawn with this seed.
 const SEED: u64 = 1;
+
 /// Profile by GPU: the built-in ones, or those given for their GPU.
 #[derive(Clone, Debug, Default)]
 pub struct Profiles(BTreeMap<String, Profile>);
@@ -96,7 +97,7 @@ impl Server {
             Load::ClosedLoop(load) => load.concurrency,
             // The front end of the server's own process streams nothing.
             Load::Recorded(_) => 0,
-            Load::Ladder { ladder, .. } => ladder.max_concurrency / ladder.num_replicas,
+            Load::Ladder { ladder, .. } => ladder.max_requests_per_replica(),
         };
         let log = FrontEndLog::default();
         let frontend_ns = |request: &RequestRecord| {
@@ -166,6 +167,7 @@ fn engine_section(settings: &Settings, gpu: &Gpu, model: &Model, load: Option<&L
         "cudagraph_mode": settings.cudagraph_mode,
         "async_scheduling": versions::schedules_async(settings),
         "fuse_allreduce_rms": versions::fuses_all_reduce(settings, gpu),
+        "scheduler_reserve_full_isl": versions::reserves_full_isl(settings),
     });
     let mut set = |field: &str, value: Option<serde_json::Value>| {
         if let Some(value) = value {
@@ -225,7 +227,7 @@ fn decode_shape(load: &Load) -> StepShape {
             (load.concurrency, (f64::from(load.concurrency) * context) as u64)
         }
         Load::Ladder { ladder, .. } => {
-            let num = ladder.max_concurrency / ladder.num_replicas;
+            let num = ladder.max_requests_per_replica();
             (num, u64::from(num) * u64::from(ladder.input_tokens() + ladder.output_tokens / 2))
         }
     };

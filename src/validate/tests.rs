@@ -79,8 +79,9 @@ fn a_row_of_a_known_ladder_is_a_stage_of_it() {
             "r,s,Qwen3-32B,H100,2,8,not stated,64,307328,{routing},7200,1000,6000,150,5,{rate},11,{rate},300\n"
         )
     };
-    let text =
-        [header, &row("precise-scheduling", 15), &row("a secret", 15), &row("load-scheduling", 16)].concat();
+    let text = [header, &row("precise-scheduling", 15), &row("a secret", 15), &row("load-scheduling", 16)]
+        .concat()
+        + &row("precise-scheduling", 20);
     let (_folder, path) = written("runs.csv", &text);
     let runs = read_bench_file(&path, "").unwrap();
     let Ok(Load::Ladder { ladder, stage }) = &runs[0].load else { panic!() };
@@ -90,6 +91,8 @@ fn a_row_of_a_known_ladder_is_a_stage_of_it() {
     let names: Vec<_> = runs[0].measured.keys().map(|metric| metric.name()).collect();
     assert_eq!(names, ["ttft_mean_ms", "tpot_mean_ms", "num_gpu_blocks"]);
     assert!(runs[1].load.is_err() && runs[2].load.is_err());
+    // Each row knows how fast the stages of the others were sent.
+    assert_eq!([2, 3, 4].map(|stage| ladder.stages[stage].sent_per_s), [None, Some(15.0), Some(20.0)]);
 }
 
 #[test]

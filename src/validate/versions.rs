@@ -8,6 +8,8 @@ use crate::catalog::Gpu;
 const ESTIMATES_CUDAGRAPHS: (u32, u32) = (0, 21);
 /// Asynchronous scheduling is the default from this version, of January 2026.
 const SCHEDULES_ASYNC: (u32, u32) = (0, 14);
+/// Before this version a request was admitted when its first chunk fitted.
+const RESERVES_FULL_ISL: (u32, u32) = (0, 19);
 /// `enable_allreduce_rms_fusion` is part of `-O2` (vLLM's pull request 34299, February 2026); on B300 since its
 /// pull request 37755 of March.
 const FUSES_ALL_REDUCE: (u32, u32) = (0, 17);
@@ -23,13 +25,17 @@ pub(super) fn fuses_all_reduce(settings: &Settings, gpu: &Gpu) -> bool {
     settings.fuse_allreduce_rms.unwrap_or_else(|| is_from(settings, first))
 }
 
+pub(super) fn reserves_full_isl(settings: &Settings) -> bool {
+    is_from(settings, RESERVES_FULL_ISL)
+}
+
 /// A version that has a name and no number is an old one.
 pub(super) fn estimates_cudagraphs(settings: &Settings) -> bool {
     settings.engine_version.is_empty()
         || settings.version().is_some_and(|version| version >= ESTIMATES_CUDAGRAPHS)
 }
 
-/// Of a version that came after 2025.
+/// Of a version that came in 2026.
 fn is_from(settings: &Settings, first: (u32, u32)) -> bool {
     match settings.version() {
         Some(version) => version >= first,
