@@ -277,3 +277,26 @@ impl Projections {
         Self { inputs, output: (hidden, heads * mla.v_head_dim) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Profile;
+
+    /// Behind a fused norm nothing quantises to 4 bits but what leaves attention, and the norms start no kernels.
+    #[test]
+    fn a_fused_all_reduce_saves_kernels() {
+        let gpu = Gpu::find("B200").unwrap();
+        let profile = CompleteProfile::new(Profile::built_in(gpu).unwrap().clone(), gpu);
+        let model = Model { weight_dtype: Dtype::Nvfp4, ..Model::find("Llama-3.1-70B").unwrap() };
+        let time_us = |tp, fuse_allreduce_rms, tokens| {
+            let parallelism = Parallelism { fuse_allreduce_rms, ..Parallelism::tensor(tp) };
+            Layers::new(&model, gpu, &parallelism, &profile).time_us(tokens).sum_us()
+        };
+        let start_us = Elementwise::new(gpu, profile.elementwise(), profile.sampler()).start_us();
+        // Two norms and two quantisations in each of 80 layers.
+        assert!(time_us(8, false, 8) - time_us(8, true, 8) > 80.0 * 4.0 * start_us);
+        assert_eq!(time_us(1, false, 8), time_us(1, true, 8));
+        assert_eq!(time_us(8, false, 8192), time_us(8, true, 8192));
+    }
+}

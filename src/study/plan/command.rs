@@ -246,7 +246,7 @@ mod tests {
     use crate::simulation::router::RouterPolicy;
 
     /// Options of `vllm serve` in vLLM 0.33.0, as its parser names them.
-    const KNOWN: [&str; 29] = [
+    const KNOWN: [&str; 30] = [
         "--tensor-parallel-size",
         "--decode-context-parallel-size",
         "--gpu-memory-utilization",
