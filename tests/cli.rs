@@ -108,3 +108,36 @@ fn a_device_stays_a_device() {
     );
     assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
 }
+
+/// No table of kernels tells what `kvsim calibrate bench` found: a fit to kernels leaves it as it is.
+#[test]
+fn host_terms_outlive_a_fit_to_kernels() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cmd/calibrate_tiny.csv");
+    let fit = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kvsim"));
+        command.current_dir(&dir).args(["calibrate", "table", table, "--gpu", "H100", "--out", "own.yaml"]);
+        let output = command.args(more).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let profile = std::fs::read_to_string(dir.path().join("own.yaml")).unwrap();
+        (String::from_utf8(output.stdout).unwrap(), profile)
+    };
+    let (told, _) = fit(&[]);
+    assert!(told.contains("host terms of H100-SXM: those of the built-in profile of H100-SXM\n"), "{told}");
+    // Also from a file whose laws are those of another version.
+    let old = "gpu: H100-SXM\nsource: own\ngemm: {bf16: old}\nhost:\n  gpu_step_us: 321.5\n";
+    std::fs::write(dir.path().join("own.yaml"), old).unwrap();
+    let (told, profile) = fit(&[]);
+    assert!(told.contains("host terms of H100-SXM: kept from own.yaml, which was there\n"), "{told}");
+    assert!(profile.contains("gpu_step_us: 321.5\n"), "{profile}");
+    let (told, profile) = fit(&["--host", "A100"]);
+    assert!(told.contains("host terms of H100-SXM: those of the built-in profile of A100-80G\n"), "{told}");
+    assert!(!profile.contains("gpu_step_us: 321.5\n"), "{profile}");
+    std::fs::write(dir.path().join("host.yaml"), old).unwrap();
+    let (told, profile) = fit(&["--host", "host.yaml"]);
+    assert!(told.contains("host terms of H100-SXM: those of host.yaml\n"), "{told}");
+    assert!(profile.contains("gpu_step_us: 321.5\n"), "{profile}");
+    // A profile of another GPU has nothing to keep.
+    std::fs::write(dir.path().join("own.yaml"), old.replace("H100-SXM", "H200")).unwrap();
+    assert!(!fit(&[]).1.contains("gpu_step_us: 321.5\n"));
+}

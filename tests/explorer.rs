@@ -104,6 +104,7 @@ fn the_recording_is_what_vllm_decided() {
         num_kv_cache_groups: 1,
         shortest_hit: KvCacheManager::new(&config).shortest_hit(),
         kv_events: false,
+        blocks: true,
         tenants: Vec::new(),
         not_shared_because: None,
         caveats: Vec::new(),

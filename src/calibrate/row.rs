@@ -5,7 +5,7 @@ use std::path::Path;
 use csv::StringRecord;
 
 use super::CalibrateError;
-use super::operations::{CollectiveShape, Heads, MoeRouting, MoeTiming, RoutingMemo};
+use super::operations::{CollectiveShape, ElementwiseShape, Heads, MoeRouting, MoeTiming, RoutingMemo};
 use crate::cost::moe::ExpertLoads;
 use crate::cost::{Format, PrefillChunk};
 
@@ -178,22 +178,35 @@ impl Row<'_> {
         Ok(CollectiveShape { num_gpus: self.count("num_gpus")?, bytes })
     }
 
-    /// Read and written for each value of the output, in 16 bits, by the kernel's name.
-    pub fn elementwise_bytes(&self) -> Result<f64, CalibrateError> {
-        Ok(match self.text("kernel")? {
+    /// An element-wise kernel by its name.
+    pub fn elementwise(&self) -> Result<ElementwiseShape, CalibrateError> {
+        let (tokens, hidden) = (self.count("tokens")?, self.count("hidden")?);
+        // Read and written for each value of the output, in 16 bits, and the start against that of most
+        // kernels, both as the tables have them.
+        let (bytes_per_value, starts) = match self.text("kernel")? {
             // Gate and up in, one out.
-            "act_fn" => 6.0,
+            "act_fn" => (6.0, 0.75),
             // With the residual: two in, two out.
-            "layernorm" | "final_layernorm" => 8.0,
-            // Kernels of 2024, which pass over their operands more than once.
-            "add" => 5.5,
-            "mlp_act" => 9.0,
-            "input_layernorm" | "post_attention_layernorm" => 10.0,
-            "attn_rope" => 12.0,
-            "emb" => 20.0,
+            "final_layernorm" => (8.0, 1.0),
+            // The residual of the layer before is often in the L2 still.
+            "layernorm" => (6.0, 0.9),
+            // A row of the table, whose place comes from memory too.
+            "embedding" => (2.2, 1.5),
+            // The heads of queries and keys one by one.
+            "qk_norm" => (8.0, 0.85),
+            // Kernels of 2024, which pass over their operands more than once. Phi-2's activation has
+            // no gate.
+            "add" => (5.8, 0.5),
+            "mlp_act" if hidden == 10_240 => (5.5, 0.5),
+            "mlp_act" => (10.6, 0.8),
+            "input_layernorm" => (9.0, 1.15),
+            "post_attention_layernorm" => (9.7, 1.1),
+            "attn_rope" => (14.2, 0.85),
+            "emb" => (22.0, 1.2),
             // One in, one out.
-            _ => 4.0,
-        })
+            _ => (4.0, 1.0),
+        };
+        Ok(ElementwiseShape { tokens, hidden, bytes_per_value, starts })
     }
 
     /// Weight matrices of an expert: three with a gate. Nemotron 3's experts have none (squared

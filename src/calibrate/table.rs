@@ -7,9 +7,7 @@
 use std::path::Path;
 
 use super::operation::Timing;
-use super::operations::{
-    DecodeShape, ElementwiseShape, GemmShape, MixedShape, PrefillShape, RoutingMemo, SamplerShape,
-};
+use super::operations::{DecodeShape, GemmShape, MixedShape, PrefillShape, RoutingMemo, SamplerShape};
 use super::row::Row;
 use super::{CalibrateError, Timings};
 use crate::catalog::Gpu;
@@ -87,11 +85,7 @@ impl Timings {
                 row.collective()?;
                 self.leave_out("NCCL's all-reduce; vLLM's own is fitted".to_owned());
             }
-            "elementwise" => {
-                let bytes_per_value = row.elementwise_bytes()?;
-                let (tokens, hidden) = (row.count("tokens")?, row.count("hidden")?);
-                push!(elementwise, ElementwiseShape { tokens, hidden, bytes_per_value });
-            }
+            "elementwise" => push!(elementwise, row.elementwise()?),
             "sampler" => {
                 push!(sampler, SamplerShape { sequences: row.count("tokens")?, vocab: row.count("hidden")? });
             }

@@ -18,6 +18,7 @@ pub use dtype::Dtype;
 pub use geometry::{ParameterGroup, ParameterRole};
 pub use gpu::Gpu;
 pub use hf_config::{HfConfigError, parse_hf_config};
+pub use known_models::repository;
 pub use model::{Mla, Model, Moe, SlidingWindow};
 pub use pipeline_stage::PipelineStage;
 pub use sizing::{KvCacheSize, MemoryConfig, SizingError, extrapolated_because, size_kv_cache};

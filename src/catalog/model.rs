@@ -90,7 +90,7 @@ impl Model {
             name: name.to_owned(),
             known: known_models::names(),
         })?;
-        let model = hf_config::parse_hf_config(known.name, known.config);
+        let model = hf_config::parse_hf_config(known.name(), known.config);
         Ok(model.expect("the embedded configurations are parsed by a test"))
     }
 

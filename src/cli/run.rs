@@ -10,7 +10,7 @@ use super::diagnostic::InFile;
 use super::explore::ExploreArguments;
 use super::progress::Unit;
 use super::trace_events::TraceEventsArguments;
-use crate::report::{RunReport, TRACE_EVENTS, TraceInfo, terminal_table};
+use crate::report::{RunInfo, RunReport, TRACE_EVENTS, TraceInfo, terminal_table};
 use crate::scenario::{Scenario, Source};
 use crate::text_file::read_text;
 
@@ -34,6 +34,9 @@ pub(super) struct RunArguments {
     /// The report's folder [default: reports/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Leave blocks.csv and blocks.parquet out: of a run with millions of evictions, most of the report's bytes
+    #[arg(long)]
+    no_blocks: bool,
     #[command(flatten)]
     explore: ExploreArguments,
     #[command(flatten)]
@@ -65,7 +68,8 @@ pub(super) fn run(arguments: &RunArguments, console: &Console) -> Result<Finishe
     let trace_path = scenario.trace_path()?;
     let target = arguments.out.clone().unwrap_or_else(|| Path::new("reports").join(&scenario.file.name));
     let trace = trace_path.as_deref().map(TraceInfo::of).transpose()?;
-    let mut report = RunReport::create(&target, scenario.run_info(&simulation, trace))?;
+    let info = scenario.run_info(&simulation, trace);
+    let mut report = RunReport::create(&target, RunInfo { blocks: !arguments.no_blocks, ..info })?;
     if let Some(options) = &trace_events {
         let tiers: Vec<_> = simulation.ending().tiers.iter().map(|tier| tier.kind).collect();
         report.trace_events(options, &tiers)?;

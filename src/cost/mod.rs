@@ -24,6 +24,7 @@ mod memo;
 pub mod mixed_attention;
 mod model;
 pub mod moe;
+pub mod nvlink_all_reduce;
 mod parallelism;
 pub mod prefill_attention;
 pub mod profile;

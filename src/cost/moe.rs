@@ -4,9 +4,13 @@
 //! A       = min(E (1 - (1 - k / E)^T), T k)               experts that T tokens hit
 //! blocks  = A (x + 1/2 + exp(-2 x) / 2),  x = T k / A / block
 //! compute = 2 w H (I + pad) blocks (block + pad_rows) / (peak efficiency)
-//! memory  = (w A H I weights + activations) / bandwidth      w: 3 matrices, 2 without a gate
-//! t       = t0 + pnorm(compute, memory) + depth_us (H + 2 I) / 1000
+//! memory  = w A H I weights / bandwidth                      w: 3 matrices, 2 without a gate
+//! t       = t0 + pnorm(compute, memory) + depth_us (H + 2 I) / 10,000
+//!              + (activation_passes T k (2 H + w I) + token_passes T H) 16 bits / bandwidth
 //! ```
+//!
+//! Sorting, quantising and adding up rows are kernels of their own around the products: nothing hides
+//! them, and some pass over tokens rather than over their choices.
 //!
 //! An expert's rows are padded to blocks. vLLM's Triton kernel chooses them by the number of tokens
 //! (`get_default_config` in `fused_moe.py`, which changed with the releases), but for the shapes that
@@ -41,7 +45,10 @@ law! {
         /// Above 1 where fewer experts are hit than by independent choices.
         memory_efficiency = 0.9 in [0.1, 1.3] else 1.0,
         p = 2.0 in [0.7, 10.0] else 2.0,
+        /// Over what a choice reads and writes.
         activation_passes = 2.0 in [0.1, 20.0] else 1.0,
+        /// Over a token's hidden values, whatever it chooses.
+        token_passes = 2.0 in [0.0, 60.0] else 0.0,
         /// Rows that loading the weights of a block is worth.
         pad_rows = 15.0 in [0.0, 500.0] else 0.0,
         pad_inter = 50.0 in [0.0, 1000.0] else 0.0,
@@ -145,7 +152,8 @@ pub struct MoeLayer {
     expert_bytes: f64,
     expert_us: f64,
     row_us: f64,
-    memory_us_per_row: f64,
+    activation_us_per_row: f64,
+    token_us: f64,
     fixed_us: f64,
 }
 
@@ -171,7 +179,8 @@ impl MoeLayer {
             expert_us: expert_bytes / (bytes_per_us * law.memory_efficiency),
             row_us: 2.0 * matrices * hidden * (inter + law.pad_inter)
                 / (peak * 1e-6 * law.compute_efficiency),
-            memory_us_per_row: law.activation_passes * activations / bytes_per_us,
+            activation_us_per_row: law.activation_passes * activations / bytes_per_us,
+            token_us: law.token_passes * hidden * Dtype::Bf16.bytes_per_value() / bytes_per_us,
             fixed_us: law.t0_us + law.depth_us * 1e-4 * (hidden + 2.0 * inter),
         }
     }
@@ -210,11 +219,15 @@ impl MoeLayer {
             gain *= law.small_block_gain;
         }
         let compute = self.row_us * blocks * (block + law.pad_rows) / gain;
-        let absent = (self.rows_per_token * f64::from(num_tokens) - rows).max(0.0);
+        let tokens = f64::from(num_tokens);
+        let absent = (self.rows_per_token * tokens - rows).max(0.0);
         let passed = rows + law.absent_share * absent;
         let speedup = self.l2.speedup(hit * self.expert_bytes, self.l2_bytes, law.l2_speedup, L2_SHARE);
-        let memory = hit * self.expert_us / speedup + passed * self.memory_us_per_row;
-        self.fixed_us + smooth_max(compute, memory, law.p)
+        let memory = hit * self.expert_us / speedup;
+        self.fixed_us
+            + smooth_max(compute, memory, law.p)
+            + passed * self.activation_us_per_row
+            + tokens * self.token_us
     }
 }
 
@@ -290,6 +303,18 @@ mod tests {
         assert!((layer(3, BlockRows::Default).time_with_loads_us(16, &ten) - 10.0 * 3.0).abs() < 1e-9);
     }
 
+    /// Three passes over what 16 choices move, two over what four tokens bring, at 1 TB/s.
+    #[test]
+    fn nothing_hides_what_moves_activations() {
+        let mut layer = layer(3, BlockRows::Default);
+        let one = ExpertLoads::independent(16.0, 1.0);
+        let products_us = layer.time_with_loads_us(4, &one);
+        layer.activation_us_per_row = 3.0 * (2.0 * 1000.0 + 3.0 * 500.0) * 2.0 * 1e-6;
+        layer.token_us = 2.0 * 1000.0 * 2.0 * 1e-6;
+        let expected_us = products_us + 16.0 * 3.0 * 7000.0 * 1e-6 + 4.0 * 4000.0 * 1e-6;
+        assert!((layer.time_with_loads_us(4, &one) - expected_us).abs() < 1e-9);
+    }
+
     /// 4096 tokens on 64 experts: 256 rows each, four blocks of 64 and half a block of padding.
     #[test]
     fn many_tokens_compute_their_rows_and_padding() {
@@ -306,7 +331,7 @@ mod tests {
             let mut layer = layer(3, rule);
             layer.num_experts = 100.0;
             layer.expert_us = 0.0;
-            layer.memory_us_per_row = 0.0;
+            layer.activation_us_per_row = 0.0;
             let loads = ExpertLoads { hit: 1.0, rows: f64::from(tokens), blocks: [1.0; 4] };
             (layer.time_with_loads_us(tokens, &loads) / layer.row_us).round()
         };
@@ -325,7 +350,7 @@ mod tests {
     fn a_warm_l2_brings_few_experts_faster() {
         let mut layer = layer(3, BlockRows::Default);
         layer.law.l2_speedup = 3.0;
-        layer.memory_us_per_row = 0.0;
+        layer.activation_us_per_row = 0.0;
         let ten = ExpertLoads::independent(10.0, 10.0);
         let cold = layer.time_with_loads_us(2, &ten);
         layer.l2 = L2::Warm;

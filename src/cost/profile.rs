@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use super::Format;
-use super::collective::{NvlinkAllReduceLaw, RateLaw};
+use super::collective::RateLaw;
 use super::decode_attention::DecodeAttentionLaw;
 use super::elementwise::{ElementwiseLaw, SamplerLaw};
 use super::gemm::GemmLaw;
@@ -15,6 +15,7 @@ use super::host::HostLaw;
 use super::law::Law;
 use super::mixed_attention::MixedAttentionLaw;
 use super::moe::MoeLaw;
+use super::nvlink_all_reduce::NvlinkAllReduceLaw;
 use super::prefill_attention::PrefillAttentionLaw;
 use crate::catalog::Gpu;
 
@@ -171,6 +172,21 @@ impl Profile {
         let profile: Self = read_yaml(text)?;
         profile.check_bounds()?;
         Ok(profile)
+    }
+
+    /// The GPU and the host terms of a profile whose laws may have other numbers than this version's.
+    ///
+    /// # Errors
+    /// [`ProfileError::Yaml`] with the place, [`ProfileError::OutOfBounds`].
+    pub fn host_terms_of(text: &str) -> Result<(String, HostLaw), ProfileError> {
+        #[derive(Deserialize)]
+        struct HostTerms {
+            gpu: String,
+            host: HostLaw,
+        }
+        let HostTerms { gpu, host } = read_yaml(text)?;
+        within_bounds("host", &host)?;
+        Ok((gpu, host))
     }
 
     /// The file's text.

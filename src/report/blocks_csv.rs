@@ -43,35 +43,26 @@ pub(super) struct BlocksCsv {
 }
 
 impl BlocksCsv {
-    /// `is_fleet` adds a column with the replica.
-    pub fn create(path: &Path, is_fleet: bool) -> io::Result<Self> {
-        let mut file = File::create(path)?;
+    /// Both files; or none of them, where blocks are only counted. `is_fleet` adds a column with the replica.
+    pub fn create(path: Option<&Path>, is_fleet: bool) -> io::Result<Self> {
         let columns = if is_fleet { &COLUMNS[..] } else { &COLUMNS[1..] };
-        let mut parquet = CountsWriter::create(&path.with_extension("parquet"), columns)?;
+        let mut table = path.map(|path| Table::create(path, columns)).transpose()?;
         let (full, to_write) = sync_channel::<Vec<(u32, BlockEviction)>>(CHUNKS);
         let (give_back, empty) = sync_channel(CHUNKS);
         let writer = std::thread::spawn(move || {
-            let mut text = columns.join(",").into_bytes();
-            text.push(b'\n');
             let mut residencies = Residencies::default();
             for mut chunk in to_write {
                 for (replica, eviction) in chunk.drain(..) {
                     residencies.add(&eviction);
-                    if eviction.cached {
+                    if let Some(table) = table.as_mut().filter(|_| eviction.cached) {
                         let row = &row(replica, &eviction)[COLUMNS.len() - columns.len()..];
-                        push_rows(&mut text, row, eviction.num_blocks);
-                        parquet.push(row, eviction.num_blocks)?;
-                    }
-                    if text.len() >= BYTES_IN_WRITE {
-                        file.write_all(&text)?;
-                        text.clear();
+                        table.push(row, eviction.num_blocks)?;
                     }
                 }
                 // When the run has ended nobody takes it back.
                 let _ = give_back.try_send(chunk);
             }
-            file.write_all(&text)?;
-            parquet.finish()?;
+            table.map_or(Ok(()), Table::finish)?;
             Ok(residencies)
         });
         Ok(Self { chunk: Vec::with_capacity(EVICTIONS_IN_CHUNK), full, empty, writer })
@@ -91,6 +82,38 @@ impl BlocksCsv {
         let _ = full.send(chunk);
         drop((full, empty));
         writer.join().unwrap_or_else(|_| Err(io::Error::other("the writer of blocks.csv stopped")))
+    }
+}
+
+/// Rows on their way to the two files.
+struct Table {
+    file: File,
+    text: Vec<u8>,
+    parquet: CountsWriter,
+}
+
+impl Table {
+    fn create(path: &Path, columns: &[&'static str]) -> io::Result<Self> {
+        let mut text = columns.join(",").into_bytes();
+        text.push(b'\n');
+        let parquet = CountsWriter::create(&path.with_extension("parquet"), columns)?;
+        Ok(Self { file: File::create(path)?, text, parquet })
+    }
+
+    /// The same row for each of some blocks.
+    fn push(&mut self, row: &[u64], num_blocks: u32) -> io::Result<()> {
+        push_rows(&mut self.text, row, num_blocks);
+        self.parquet.push(row, num_blocks)?;
+        if self.text.len() >= BYTES_IN_WRITE {
+            self.file.write_all(&self.text)?;
+            self.text.clear();
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.file.write_all(&self.text)?;
+        self.parquet.finish()
     }
 }
 
@@ -125,7 +148,7 @@ mod tests {
     fn rows_come_out_whole_and_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("blocks.csv");
-        let mut blocks = BlocksCsv::create(&path, false).unwrap();
+        let mut blocks = BlocksCsv::create(Some(&path), false).unwrap();
         let eviction = |at: u64, cached| BlockEviction {
             evicted_at_ns: at * 1_000,
             lifetime_ns: 9_000,

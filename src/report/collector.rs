@@ -267,6 +267,10 @@ impl Collector {
         gaps_ns.iter().for_each(|&gap_ns| self.reuse_gaps.add(gap_ns));
     }
 
+    pub fn on_prefill(&mut self, replica: u32, num_prompt_tokens: u32) {
+        self.replicas[replica as usize].on_prefill(num_prompt_tokens);
+    }
+
     pub fn on_pull(&mut self, pull: &PullRecord) {
         self.pulls.on_pull(pull);
     }

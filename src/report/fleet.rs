@@ -8,15 +8,16 @@ use super::lifecycle::LifecycleSummary;
 use super::pulls::PullSummary;
 use super::replica_tally::{ReplicaInfo, ReplicaSummary};
 use super::table_column::{Column, Kind};
-use crate::simulation::LockstepStats;
 use crate::simulation::router::PrefixIndexStats;
+use crate::simulation::{LockstepStats, Role};
 
-/// The columns of `replicas.csv`; the rank only where there are several, the last two only where replicas
-/// come and go.
-pub(super) const COLUMNS: [Column<&str>; 25] = [
+/// The columns of `replicas.csv`; the rank only where there are several, the role only where there are two,
+/// the last two only where replicas come and go.
+pub(super) const COLUMNS: [Column<&str>; 26] = [
     ("replica", Kind::Count),
     ("data_parallel_rank", Kind::Count),
     ("pool", Kind::Text),
+    ("role", Kind::Text),
     ("gpu", Kind::Text),
     ("tensor_parallel_size", Kind::Count),
     ("num_gpus", Kind::Count),
@@ -80,7 +81,11 @@ pub struct FleetSummary {
     /// What the router knew of the prefix caches, if it looks at prefixes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix_index: Option<PrefixIndexStats>,
+    /// Of those that decode, if prompts and answers are computed on different replicas.
     pub imbalance: Imbalance,
+    /// And of those that prefill.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefill_imbalance: Option<Imbalance>,
     /// If replicas come and go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<LifecycleSummary>,
@@ -144,9 +149,9 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn of(replicas: &[ReplicaSummary], value: impl Fn(&ReplicaSummary) -> f64) -> Self {
+    fn of(replicas: &[&ReplicaSummary], value: impl Fn(&ReplicaSummary) -> f64) -> Self {
         let count = replicas.len() as f64;
-        let values = || replicas.iter().map(&value);
+        let values = || replicas.iter().map(|replica| value(replica));
         let mean = values().sum::<f64>() / count;
         let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
         let over_mean = |value: f64| if mean > 0.0 { value / mean } else { 0.0 };
@@ -161,8 +166,21 @@ impl Spread {
     }
 }
 
+impl Imbalance {
+    fn of(replicas: &[&ReplicaSummary]) -> Self {
+        let of = |value: fn(&ReplicaSummary) -> f64| Spread::of(replicas, value);
+        Self {
+            requests: of(|replica| replica.finished_requests as f64),
+            prefill_computed_tokens: of(|replica| replica.prefill_computed_tokens as f64),
+            decode_computed_tokens: of(|replica| replica.decode_computed_tokens as f64),
+            kv_usage_mean: of(|replica| replica.kv_usage_mean),
+            gpu_busy: of(|replica| replica.gpu_busy),
+        }
+    }
+}
+
 impl FleetSummary {
-    /// Of one replica or more.
+    /// Of one replica or more, of each role if there are roles.
     pub(super) fn new(
         router: String,
         prefix_index: Option<PrefixIndexStats>,
@@ -170,22 +188,15 @@ impl FleetSummary {
         kv_reads: Option<PullSummary>,
         replicas: Vec<ReplicaSummary>,
     ) -> Self {
+        let (prefill, others): (Vec<_>, Vec<_>) =
+            replicas.iter().partition(|replica| replica.role == Some(Role::Prefill));
         Self {
             router,
             num_replicas: replicas.last().map_or(0, |last| last.replica + 1),
             num_gpus: replicas.iter().map(|replica| replica.num_gpus).sum(),
             prefix_index,
-            imbalance: Imbalance {
-                requests: Spread::of(&replicas, |replica| replica.finished_requests as f64),
-                prefill_computed_tokens: Spread::of(&replicas, |replica| {
-                    replica.prefill_computed_tokens as f64
-                }),
-                decode_computed_tokens: Spread::of(&replicas, |replica| {
-                    replica.decode_computed_tokens as f64
-                }),
-                kv_usage_mean: Spread::of(&replicas, |replica| replica.kv_usage_mean),
-                gpu_busy: Spread::of(&replicas, |replica| replica.gpu_busy),
-            },
+            imbalance: Imbalance::of(&others),
+            prefill_imbalance: (!prefill.is_empty()).then(|| Imbalance::of(&prefill)),
             lifecycle,
             kv_reads,
             lockstep: None,
@@ -246,6 +257,29 @@ mod tests {
         assert_eq!(requests.coefficient_of_variation, 2.0_f64.sqrt() / 4.0);
         // Nobody computed anything.
         assert_eq!(fleet.imbalance.gpu_busy, Spread::default());
+    }
+
+    #[test]
+    fn roles_are_compared_among_themselves() {
+        let replica = |role, finished_requests, prefill_computed_tokens| ReplicaSummary {
+            role: Some(role),
+            finished_requests,
+            prefill_computed_tokens,
+            ..ReplicaSummary::default()
+        };
+        let replicas = vec![
+            replica(Role::Prefill, 3, 300),
+            replica(Role::Prefill, 1, 100),
+            replica(Role::Decode, 2, 0),
+            replica(Role::Decode, 2, 0),
+        ];
+        let fleet = FleetSummary::new("random".to_owned(), None, None, None, replicas);
+        assert_eq!(fleet.imbalance.requests.max_over_mean, 1.0);
+        let prefill = fleet.prefill_imbalance.unwrap();
+        assert_eq!(
+            (prefill.requests.max_over_mean, prefill.prefill_computed_tokens.max_over_mean),
+            (1.5, 1.5)
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::inter_token::InterTokenLatencies;
 use super::lifecycle::ReplicaTimes;
 use super::summary::HitRate;
 use crate::engine::prefix_cache_stats::{CachingMetrics, PrefixCacheStats};
-use crate::simulation::{RequestRecord, StepRecord};
+use crate::simulation::{RequestRecord, Role, StepRecord};
 
 /// One of several replicas, or of the data-parallel ranks of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct ReplicaInfo {
     pub data_parallel_rank: Option<u32>,
     /// The kind it is of, if the scenario names kinds.
     pub pool: Option<String>,
+    /// If prompts and answers are computed on different replicas.
+    pub role: Option<Role>,
     pub gpu: String,
     pub tensor_parallel_size: u32,
     /// Of this rank.
@@ -45,10 +47,13 @@ pub struct ReplicaSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_parallel_rank: Option<u32>,
     pub pool: Option<String>,
+    /// If prompts and answers are computed on different replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
     pub gpu: String,
     pub tensor_parallel_size: u32,
     pub num_gpus: u32,
-    /// With a whole answer.
+    /// With a whole answer; of a replica that prefills, those whose prompts it has computed.
     pub finished_requests: u64,
     /// Aborted or failed.
     pub unfinished_requests: u64,
@@ -160,6 +165,12 @@ impl ReplicaTally {
         }
     }
 
+    /// A prompt has been computed for another replica.
+    pub fn on_prefill(&mut self, num_prompt_tokens: u32) {
+        self.finished_requests += 1;
+        self.prompt_tokens += u64::from(num_prompt_tokens);
+    }
+
     /// `times` if replicas come and go.
     pub fn summary(
         &self,
@@ -174,6 +185,7 @@ impl ReplicaTally {
             replica: info.replica,
             data_parallel_rank: info.data_parallel_rank,
             pool: info.pool.clone(),
+            role: info.role,
             gpu: info.gpu.clone(),
             tensor_parallel_size: info.tensor_parallel_size,
             num_gpus: info.num_gpus,

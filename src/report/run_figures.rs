@@ -59,6 +59,10 @@ impl Observer for RunFigures {
         self.kv_events += events.len() as u64;
     }
 
+    fn on_prefill(&mut self, replica: u32, num_prompt_tokens: u32) {
+        self.collector.on_prefill(replica, num_prompt_tokens);
+    }
+
     fn on_pull(&mut self, _replica: u32, pull: &PullRecord) {
         self.collector.on_pull(pull);
     }

@@ -53,6 +53,8 @@ pub struct RunInfo {
     pub shortest_hit: ShortestHit,
     /// KV events are on and are written.
     pub kv_events: bool,
+    /// `blocks.csv` and `blocks.parquet` are written.
+    pub blocks: bool,
     pub tenants: Vec<String>,
     /// Why nothing of what replicas store in common tiers is hit by others, if that is so.
     pub not_shared_because: Option<String>,
@@ -115,7 +117,8 @@ impl RunReport {
         let [requests_path, blocks_path, kv_events_path] = [REQUESTS, BLOCKS, KV_EVENTS].map(open);
         let requests = RequestsCsv::create(&requests_path, info.fleet.as_ref())
             .map_err(ReportError::write(&requests_path))?;
-        let blocks = BlocksCsv::create(&blocks_path, is_fleet).map_err(ReportError::write(&blocks_path))?;
+        let blocks = BlocksCsv::create(info.blocks.then_some(&*blocks_path), is_fleet)
+            .map_err(ReportError::write(&blocks_path))?;
         let kv_events = info
             .kv_events
             .then(|| KvEventsJsonl::create(&kv_events_path))
@@ -282,6 +285,10 @@ impl Observer for RunReport {
             let written = kv_events.push(sender, at, events, scheduler);
             self.keep_error(KV_EVENTS, written);
         }
+    }
+
+    fn on_prefill(&mut self, replica: u32, num_prompt_tokens: u32) {
+        self.collector.on_prefill(replica, num_prompt_tokens);
     }
 
     fn on_pull(&mut self, _replica: u32, pull: &PullRecord) {

@@ -5,6 +5,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use super::percentiles::LatencyMs;
 use super::summary::HitRate;
 use super::{FleetSummary, Imbalance, RunSummary};
+use crate::simulation::Role;
 
 /// The table that a run ends with.
 pub fn terminal_table(summary: &RunSummary) -> String {
@@ -183,18 +184,37 @@ const MAX_REPLICA_ROWS: usize = 8;
 
 /// How evenly the replicas were loaded, and what each did where there are few.
 fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {
-    let Imbalance { requests, prefill_computed_tokens, decode_computed_tokens, gpu_busy, .. } =
-        fleet.imbalance;
-    row(
-        "imbalance",
-        format!(
-            "max/mean: requests {:.2}, prefill {:.2}, decode {:.2}, GPU {:.2}",
-            requests.max_over_mean,
-            prefill_computed_tokens.max_over_mean,
-            decode_computed_tokens.max_over_mean,
-            gpu_busy.max_over_mean
+    let Imbalance {
+        requests,
+        prefill_computed_tokens: prefill,
+        decode_computed_tokens: decode,
+        gpu_busy,
+        ..
+    } = &fleet.imbalance;
+    let [requests, prefill, decode, gpu] = [requests, prefill, decode, gpu_busy].map(|it| it.max_over_mean);
+    match &fleet.prefill_imbalance {
+        None => row(
+            "imbalance",
+            format!(
+                "max/mean: requests {requests:.2}, prefill {prefill:.2}, decode {decode:.2}, GPU {gpu:.2}"
+            ),
         ),
-    );
+        Some(first) => {
+            row(
+                "imbalance",
+                format!(
+                    "max/mean of those that prefill: requests {:.2}, tokens {:.2}, GPU {:.2}",
+                    first.requests.max_over_mean,
+                    first.prefill_computed_tokens.max_over_mean,
+                    first.gpu_busy.max_over_mean
+                ),
+            );
+            row(
+                "",
+                format!("of those that decode: requests {requests:.2}, tokens {decode:.2}, GPU {gpu:.2}"),
+            );
+        }
+    }
     if let Some(reads) = &fleet.kv_reads {
         row("KV reads ms", percentiles(&reads.latency, 1.0));
     }
@@ -202,10 +222,11 @@ fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {
         row(
             "lockstep",
             format!(
-                "{} passes in {} waves: {:.1} % of batches dummies, {:.1} % of tokens padding, {:.1} % of GPU \
+                "{} passes in {} {}: {:.1} % of batches dummies, {:.1} % of tokens padding, {:.1} % of GPU \
                  time waiting",
                 lockstep.stats.passes,
                 lockstep.stats.waves,
+                if lockstep.stats.waves == 1 { "wave" } else { "waves" },
                 100.0 * lockstep.dummy_share,
                 100.0 * lockstep.padding_share,
                 100.0 * lockstep.waiting_share
@@ -256,8 +277,9 @@ fn fleet_rows(fleet: &FleetSummary, row: &mut impl FnMut(&str, String)) {
                 None => format!("  replica {}", replica.replica),
             },
             format!(
-                "{} requests, hits {:.1} %, KV cache {:.1} %, GPU {:.1} %",
+                "{} {}, hits {:.1} %, KV cache {:.1} %, GPU {:.1} %",
                 replica.finished_requests,
+                if replica.role == Some(Role::Prefill) { "prompts" } else { "requests" },
                 100.0 * replica.hit_rate,
                 100.0 * replica.kv_usage_mean,
                 100.0 * replica.gpu_busy

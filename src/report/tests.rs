@@ -50,6 +50,7 @@ pub(super) fn info(config: &EngineConfig) -> RunInfo {
         num_kv_cache_groups: config.kv_cache_groups.len(),
         shortest_hit: KvCacheManager::new(config).shortest_hit(),
         kv_events: false,
+        blocks: true,
         tenants: Vec::new(),
         not_shared_because: None,
         caveats: Vec::new(),
@@ -235,6 +236,13 @@ fn evictions_reach_the_tables() {
         format!("evicted_at_us,lifetime_us,idle_us,num_hits\n{}", "100000,100000,100000,0\n".repeat(5))
     );
     assert!(files["timeseries.csv"].lines().next().unwrap().contains("evictions"));
+    // They are counted as well where nobody wants the rows.
+    let config = EngineConfig { num_gpu_blocks: 60, ..config() };
+    let mut report = RunReport::create(&target, RunInfo { blocks: false, ..info(&config) }).unwrap();
+    simulation(config, &rows).run(&mut report).unwrap();
+    assert_eq!(report.finish(RunEnding::default()).unwrap(), summary);
+    assert!(!self::files(&target).keys().any(|name| name.starts_with("blocks")));
+    assert!(!self::files(&target)["report.html"].contains("blocks.csv"));
 }
 
 #[test]

@@ -287,20 +287,31 @@ impl Scenario {
         self.file.cluster.as_ref().map(|cluster| cluster.router.clone()).unwrap_or_default()
     }
 
-    /// An error unless there is just one replica, for what makes sense of one alone. `or` is what else to do.
+    /// An error unless there is just one engine core, for what makes sense of one alone. `or` is what else to
+    /// do.
     ///
     /// # Errors
-    /// There are several.
+    /// There are several replicas, or one of several ranks.
     pub(crate) fn check_alone(&self, what: &str, or: &str) -> Result<(), ScenarioError> {
-        let ranks = self.pools[0].section.data_parallel_size;
-        match self.num_replicas() {
-            1 if ranks > 1 => Err(self
+        self.check_one_replica(what, or)?;
+        match self.pools[0].section.data_parallel_size {
+            1 => Ok(()),
+            ranks => Err(self
                 .typed
                 .wrong(
                     "engine.data_parallel_size",
                     format!("{what} is of one engine core, and the replica has {ranks}"),
                 )
                 .hint("add --set engine.data_parallel_size=1 to look at one")),
+        }
+    }
+
+    /// An error unless there is just one replica, of one rank or several.
+    ///
+    /// # Errors
+    /// There are several.
+    pub(crate) fn check_one_replica(&self, what: &str, or: &str) -> Result<(), ScenarioError> {
+        match self.num_replicas() {
             1 => Ok(()),
             several => Err(self
                 .typed

@@ -190,8 +190,18 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'de> {
         result.map_err(|error| self.located(error))
     }
 
+    /// A whole number will do where text is wanted: `python_hash_seed: 0`.
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldError> {
+        match self.node.value {
+            Value::Unsigned(value) => {
+                visitor.visit_string(value.to_string()).map_err(|error| self.located(error))
+            }
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit
         unit_struct seq tuple tuple_struct map struct identifier ignored_any
     }
 }
@@ -300,5 +310,24 @@ impl<'de> VariantAccess<'de> for Variant<'_, 'de> {
         visitor: V,
     ) -> Result<V::Value, FieldError> {
         self.content()?.deserialize_any(visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[test]
+    fn a_number_is_text_where_text_is_wanted() {
+        let read = |text: &str| {
+            let node = Node::parse(text).unwrap();
+            Option::<String>::deserialize(NodeDeserializer::new(&node))
+        };
+        assert_eq!(read("0").unwrap().as_deref(), Some("0"));
+        assert_eq!(read("'07'").unwrap().as_deref(), Some("07"));
+        assert_eq!(read("~").unwrap(), None);
+        assert_eq!(read("1.5").unwrap_err().problem, "found 1.5");
     }
 }

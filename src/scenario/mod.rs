@@ -15,6 +15,7 @@ mod disaggregation;
 mod engine_section;
 mod error;
 mod file;
+mod file_kind;
 mod kv_cache_groups;
 mod lifecycle;
 mod pool;
@@ -33,6 +34,7 @@ pub use engine_section::{EngineSection, SpeculativeSection, TierSection, Transfe
 pub use error::{ErrorKind, ScenarioError};
 pub(crate) use error::{FieldError, Place, suggest};
 pub use file::{ActionSection, CostSection, ScenarioFile};
+pub(crate) use file_kind::FileKind;
 pub use pool::Pool;
 pub use server_size::{ModelError, ServerSize, find_model};
 pub use template::Template;

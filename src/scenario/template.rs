@@ -6,6 +6,7 @@ use super::build::{Scenario, Source, Typed};
 use super::deserialize::NodeDeserializer;
 use super::error::{FieldError, ScenarioError};
 use super::file::ScenarioFile;
+use super::file_kind::FileKind;
 use super::tree::{Node, Value};
 use crate::workload::WorkloadConfig;
 
@@ -84,6 +85,7 @@ fn read(source: &Source) -> Result<Node, FieldError> {
             ..FieldError::new("found no fields", "write YAML, each field on a line `name: value`")
         });
     }
+    FileKind::Scenario.check(&tree)?;
     for text in &source.overrides {
         tree.apply_override(text)?;
     }

@@ -116,6 +116,7 @@ impl Simulation {
         first_scheduled: Option<SimTime>,
         observer: &mut dyn Observer,
     ) -> Result<(), SimulationError> {
+        observer.on_prefill(source as u32, arrival.request.prompt.len());
         if let Some(disaggregation) = &self.disaggregation {
             disaggregation.links.borrow_mut().set_source(arrival.request.index, source);
         }

@@ -185,6 +185,8 @@ pub trait Observer {
     ) {
     }
     fn on_transfer(&mut self, _replica: u32, _transfer: &TransferRecord) {}
+    /// A replica has computed the prompt of a request that another replica goes on with.
+    fn on_prefill(&mut self, _replica: u32, _num_prompt_tokens: u32) {}
     /// To a replica from another.
     fn on_pull(&mut self, _replica: u32, _pull: &PullRecord) {}
     /// A replica comes or goes.

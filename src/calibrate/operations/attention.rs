@@ -86,8 +86,8 @@ impl Operation for DecodeOperation {
             "l2_speedup",
             "l2_share",
         ];
-        let dynamic_splits: &[&str] = &[
-            "row_us",
+        // Eight heads of 128, which most models have, reach two KiB in 16 bits only.
+        let far_apart: &[&str] = &[
             "t0_us",
             "memory_efficiency",
             "head_us",
@@ -96,14 +96,24 @@ impl Operation for DecodeOperation {
             "split_power",
             "sequence_us",
             "combine_us",
+            "stride_loss",
             "l2_speedup",
             "l2_share",
-            "stride_loss",
         ];
-        // Eight heads of 128, which most models have, reach two KiB in 16 bits only.
-        let is_far_apart = format == Format::Bf16;
-        let dynamic_splits =
-            if is_far_apart { &dynamic_splits[1..] } else { &dynamic_splits[..dynamic_splits.len() - 1] };
+        let near: &[&str] = &[
+            "t0_us",
+            "memory_efficiency",
+            "head_us",
+            "p",
+            "split_penalty",
+            "split_power",
+            "row_us",
+            "sequence_us",
+            "combine_us",
+            "l2_speedup",
+            "l2_share",
+        ];
+        let dynamic_splits = if format == Format::Bf16 { far_apart } else { near };
         [rows, waves, dynamic_splits].map(|free| Variant { law: DecodeAttentionLaw::neutral(), free }).into()
     }
 

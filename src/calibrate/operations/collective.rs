@@ -1,7 +1,8 @@
 use super::super::operation::{Operation, Variant};
 use crate::catalog::Gpu;
 use crate::cost::Format;
-use crate::cost::collective::{AllGather, AllReduce, AllReduceLaw, NvlinkAllReduceLaw, RateLaw};
+use crate::cost::collective::{AllGather, AllReduce, AllReduceLaw, RateLaw};
+use crate::cost::nvlink_all_reduce::NvlinkAllReduceLaw;
 
 #[derive(Clone, Copy, Debug)]
 pub(in crate::calibrate) struct CollectiveShape {
@@ -30,10 +31,10 @@ const BLACKWELL: &[&str] = &[
     "rank_us",
     "direct_efficiency",
     "peer_efficiency",
-    "two_step_us",
-    "switch_us",
-    "switch_efficiency",
-    "switch_rank_power",
+    "wait_us",
+    "symmetric_us",
+    "symmetric_efficiency",
+    "symmetric_peer_efficiency",
     "nccl_us",
     "nccl_efficiency",
     "nccl_rank_power",
@@ -42,9 +43,8 @@ const HOPPER: &[&str] = &[
     "t0_us",
     "rank_us",
     "direct_efficiency",
-    "switch_us",
-    "switch_efficiency",
-    "switch_rank_power",
+    "symmetric_us",
+    "symmetric_efficiency",
     "nccl_us",
     "nccl_efficiency",
     "nccl_rank_power",
@@ -54,7 +54,7 @@ const AMPERE: &[&str] = &[
     "rank_us",
     "direct_efficiency",
     "peer_efficiency",
-    "two_step_us",
+    "wait_us",
     "nccl_us",
     "nccl_efficiency",
     "nccl_rank_power",

@@ -9,6 +9,8 @@ pub(in crate::calibrate) struct ElementwiseShape {
     pub hidden: u32,
     /// Read and written for each of `tokens x hidden` values.
     pub bytes_per_value: f64,
+    /// Its start against that of most kernels.
+    pub starts: f64,
 }
 
 pub(in crate::calibrate) struct ElementwiseOperation;
@@ -19,13 +21,14 @@ impl Operation for ElementwiseOperation {
     const SCOPE: &'static str = "all rows";
 
     fn variants(_gpu: &Gpu, _format: Format) -> Vec<Variant<ElementwiseLaw>> {
-        let free = &["t0_us", "memory_efficiency", "l2_speedup"];
+        let free = &["t0_us", "memory_efficiency", "l2_speedup", "l2_share"];
         vec![Variant { law: ElementwiseLaw::neutral(), free }]
     }
 
     fn predict_us(shape: &ElementwiseShape, _format: Format, gpu: &Gpu, law: &ElementwiseLaw) -> f64 {
         let bytes = f64::from(shape.tokens) * f64::from(shape.hidden) * shape.bytes_per_value;
-        Elementwise::new(gpu, law, &SamplerLaw::neutral()).time_us(bytes)
+        let kernel = Elementwise::new(gpu, law, &SamplerLaw::neutral());
+        shape.starts * kernel.start_us() + kernel.move_us(bytes)
     }
 
     fn is_in_scope(_shape: &ElementwiseShape, _format: Format, _gpu: &Gpu) -> bool {
@@ -59,7 +62,8 @@ impl Operation for SamplerOperation {
     const SCOPE: &'static str = "all rows";
 
     fn variants(_gpu: &Gpu, _format: Format) -> Vec<Variant<SamplerLaw>> {
-        vec![Variant { law: SamplerLaw::neutral(), free: &["t0_us", "passes"] }]
+        let free = &["t0_us", "passes", "l2_speedup", "l2_share"];
+        vec![Variant { law: SamplerLaw::neutral(), free }]
     }
 
     fn predict_us(shape: &SamplerShape, _format: Format, gpu: &Gpu, law: &SamplerLaw) -> f64 {

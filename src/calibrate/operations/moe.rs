@@ -31,6 +31,49 @@ fn fills_l2_slowly(gpu: &Gpu) -> bool {
     gpu.l2_bytes as f64 / gpu.hbm_bytes_per_s > 50e-6
 }
 
+/// The L2 holds enough experts, and long enough, to tell.
+const SLOW_MEMORY: &[&str] = &[
+    "t0_us",
+    "compute_efficiency",
+    "memory_efficiency",
+    "p",
+    "activation_passes",
+    "pad_rows",
+    "pad_inter",
+    "small_block_gain",
+    "depth_us",
+    "absent_share",
+    "l2_speedup",
+];
+/// Only 16-bit kernels have tuned configurations.
+const TUNED: &[&str] = &[
+    "t0_us",
+    "compute_efficiency",
+    "memory_efficiency",
+    "p",
+    "activation_passes",
+    "pad_rows",
+    "pad_inter",
+    "small_block_gain",
+    "depth_us",
+    "absent_share",
+    "tuned_gain",
+];
+/// Tokens are quantised before they are sorted.
+const QUANTISED: &[&str] = &[
+    "t0_us",
+    "compute_efficiency",
+    "memory_efficiency",
+    "p",
+    "activation_passes",
+    "token_passes",
+    "pad_rows",
+    "pad_inter",
+    "small_block_gain",
+    "depth_us",
+    "absent_share",
+];
+
 pub(in crate::calibrate) struct MoeOperation;
 
 impl Operation for MoeOperation {
@@ -39,27 +82,12 @@ impl Operation for MoeOperation {
     const SCOPE: &'static str = "no expert parallelism, inter / tp >= 256";
 
     fn variants(gpu: &Gpu, format: Format) -> Vec<Variant<MoeLaw>> {
-        let free: &[&str] = &[
-            "l2_speedup",
-            "t0_us",
-            "compute_efficiency",
-            "memory_efficiency",
-            "p",
-            "activation_passes",
-            "pad_rows",
-            "pad_inter",
-            "small_block_gain",
-            "depth_us",
-            "absent_share",
-            "tuned_gain",
-        ];
-        // The first, because few L2 hold enough experts, and long enough, to tell; the last, because
-        // only 16-bit kernels have tuned configurations.
-        let (warm, tuned) = (1, free.len() - 1);
-        let free = match format {
-            _ if fills_l2_slowly(gpu) => &free[..tuned],
-            Format::Bf16 => &free[warm..],
-            _ => &free[warm..tuned],
+        let free: &[&str] = if fills_l2_slowly(gpu) {
+            SLOW_MEMORY
+        } else if format == Format::Bf16 {
+            TUNED
+        } else {
+            QUANTISED
         };
         [BlockRows::Default, BlockRows::Tokens, BlockRows::Blockwise, BlockRows::Fitted]
             .map(|rows| Variant { law: MoeLaw::neutral(rows), free })
@@ -106,11 +134,10 @@ impl Operation for MoeOperation {
     }
 
     fn weight(shape: &MoeTiming, format: Format, gpu: &Gpu) -> f64 {
-        match (Self::is_in_scope(shape, format, gpu), shape.expert_parallel) {
-            (true, _) if Self::is_serving(shape) => 1.5,
-            (true, _) => 1.0,
-            (false, 1) => 0.1,
-            (false, _) => 0.1,
+        match Self::is_in_scope(shape, format, gpu) {
+            true if Self::is_serving(shape) => 1.5,
+            true => 1.0,
+            false => 0.1,
         }
     }
 }

@@ -3,6 +3,7 @@
 pub(super) mod bench;
 mod gpu;
 mod hashing;
+mod host_terms;
 mod output;
 mod show;
 mod table;

@@ -1,5 +1,7 @@
 //! Tables of errors.
 
+use std::collections::BTreeMap;
+
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
@@ -15,6 +17,8 @@ pub(super) struct FittedOperation {
     coefficients: usize,
     fit_error: FitError,
     held_out_error: FitError,
+    /// The smallest and the largest value that was measured, by quantity.
+    valid: BTreeMap<String, (f64, f64)>,
 }
 
 pub(super) fn fitted_operations(profile: &Profile) -> Vec<FittedOperation> {
@@ -27,6 +31,7 @@ pub(super) fn fitted_operations(profile: &Profile) -> Vec<FittedOperation> {
             coefficients: fit.fitted,
             fit_error: fit.fit_error,
             held_out_error: fit.held_out_error,
+            valid: fit.valid.clone(),
         });
     }
     let gpu = &profile.gpu;
@@ -99,6 +104,33 @@ pub(super) fn fits_table(profile: &Profile) -> String {
         ]);
     }
     table.trim_fmt()
+}
+
+/// The shapes that were measured: beyond them a prediction is an extrapolation.
+pub(super) fn valid_table(profile: &Profile) -> String {
+    let mut table = plain_table(&["operation", "measured from and to"], 2);
+    for fit in fitted_operations(profile) {
+        let ranges = fit.valid.iter().map(|(name, &(low, high))| {
+            let (low, high) = (whole(low), whole(high));
+            if low == high { format!("{name} {low}") } else { format!("{name} {low}-{high}") }
+        });
+        table.add_row([fit.operation, ranges.collect::<Vec<_>>().join(", ")]);
+    }
+    table.trim_fmt()
+}
+
+/// With commas between the thousands.
+fn whole(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let first = digits.len() % 3;
+    let mut text = String::new();
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && index % 3 == first {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// Nanoseconds of each algorithm.

@@ -7,7 +7,7 @@ use clap::Args;
 use rayon::prelude::*;
 use serde_json::json;
 
-use super::output::{errors_table, fits_table, fitted_operations};
+use super::output::{errors_table, fits_table, fitted_operations, valid_table};
 use super::{cannot_write, is_yaml, wrong_use};
 use crate::calibrate::{CalibrateError, Evaluated, OperationErrors, Timings, evaluate, scatter_plot};
 use crate::catalog::Gpu;
@@ -33,6 +33,7 @@ pub(super) fn show(arguments: &ShowArguments, console: &Console) -> Result<Finis
     console.say(format_args!("{}\nsource: {}", profile.gpu, profile.source))?;
     console.say(format_args!("fitted: {}, driver: {}\n", profile.date, profile.driver))?;
     console.say(fits_table(&profile))?;
+    console.say(format_args!("\n{}", valid_table(&profile)))?;
     let summary = |errors: &[OperationErrors]| {
         Finished::new(json!({
             "gpu": profile.gpu,

@@ -1,6 +1,6 @@
 //! `kvsim calibrate table`: fits profiles to tables of timings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -10,6 +10,7 @@ use clap::Args;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::host_terms::HostTerms;
 use super::output::{FittedOperation, errors_table, fits_table, fitted_operations};
 use super::{cannot_write, is_yaml, wrong_use};
 use crate::calibrate::{CalibrateError, OperationErrors, Origin, Timings, evaluate, fit_profiles};
@@ -28,6 +29,10 @@ pub(super) struct TableArguments {
     /// Write the profile to this .yaml file, or a profile for each GPU into this folder
     #[arg(long, value_name = "PROFILE")]
     out: Option<PathBuf>,
+    /// Whose host terms the profile gets: a profile (.yaml), or the name of a GPU with a built-in one
+    /// [default: those of the file that --out replaces, or of the GPU's built-in profile]
+    #[arg(long, value_name = "PROFILE", requires = "out")]
+    host: Option<String>,
     /// Compare the fitted profiles with these tables, without the rows that were fitted
     #[arg(long, value_name = "OTHER", num_args = 1..)]
     evaluate: Vec<PathBuf>,
@@ -60,7 +65,13 @@ pub(super) fn table(arguments: &TableArguments, console: &Console) -> Result<Fin
             "give other tables, or another --gpu",
         ));
     }
-    check_out(arguments.out.as_deref(), gpus.len())?;
+    let out = arguments.out.as_deref();
+    check_out(out, gpus.len())?;
+    // Before minutes are spent.
+    let hosts: BTreeMap<&str, HostTerms> = match out {
+        Some(out) => host_terms(gpus, out, arguments.host.as_deref())?,
+        None => BTreeMap::new(),
+    };
     let mut others = Timings::read(&arguments.evaluate)?;
     others.keep_one_source();
     others.remove_rows_of(&timings);
@@ -69,7 +80,8 @@ pub(super) fn table(arguments: &TableArguments, console: &Console) -> Result<Fin
         date: arguments.date.clone().unwrap_or_else(today),
         driver: arguments.driver.clone(),
     };
-    let profiles = fit_with_bar(&timings, &origin, console);
+    let mut profiles = fit_with_bar(&timings, &origin, console);
+    set_host_terms(&mut profiles, &hosts);
     let errors: Vec<OperationErrors> = profiles
         .par_iter()
         .flat_map_iter(|profile| evaluate(profile, &others))
@@ -81,7 +93,7 @@ pub(super) fn table(arguments: &TableArguments, console: &Console) -> Result<Fin
             "give timings of the same GPUs that are not among those that are fitted",
         ));
     }
-    if let Some(out) = &arguments.out {
+    if let Some(out) = out {
         write_profiles(&profiles, out)?;
     }
     for profile in &profiles {
@@ -92,8 +104,11 @@ pub(super) fn table(arguments: &TableArguments, console: &Console) -> Result<Fin
         console.say(format_args!("\nOn rows that were not fitted:\n{}", errors_table(&errors)))?;
         left_out_lines(console, "not evaluated", &others.left_out)?;
     }
-    if let Some(out) = &arguments.out {
+    if let Some(out) = out {
         console.say("")?;
+        hosts
+            .iter()
+            .try_for_each(|(gpu, terms)| console.say(format_args!("host terms of {gpu}: {terms}")))?;
         console.written("written", out)?;
     }
     Ok(Finished::new(Summary {
@@ -113,9 +128,34 @@ pub(super) fn fit_measured(
 ) -> Result<Vec<Profile>, Box<dyn Error>> {
     let timings = Timings::read(tables)?;
     let origin = Origin { source: None, date: today(), driver: driver.to_owned() };
-    let profiles = fit_with_bar(&timings, &origin, console);
+    let hosts = host_terms(timings.gpus(), out, None)?;
+    let mut profiles = fit_with_bar(&timings, &origin, console);
+    set_host_terms(&mut profiles, &hosts);
     write_profiles(&profiles, out)?;
     Ok(profiles)
+}
+
+/// Of each GPU, for the file that its profile is written to.
+fn host_terms(
+    gpus: BTreeSet<&'static str>,
+    out: &Path,
+    given: Option<&str>,
+) -> Result<BTreeMap<&'static str, HostTerms>, Box<dyn Error>> {
+    let of_gpu = |name| Ok((name, HostTerms::choose(Gpu::find(name)?, given, &profile_path(out, name))?));
+    gpus.into_iter().map(of_gpu).collect()
+}
+
+fn set_host_terms(profiles: &mut [Profile], hosts: &BTreeMap<&str, HostTerms>) {
+    for profile in profiles {
+        if let Some(terms) = hosts.get(profile.gpu.as_str()) {
+            profile.host = terms.law;
+        }
+    }
+}
+
+/// `out` is the file of one profile, or the folder of several.
+fn profile_path(out: &Path, gpu: &str) -> PathBuf {
+    if is_yaml(out) { out.to_owned() } else { out.join(format!("{}.yaml", gpu.to_lowercase())) }
 }
 
 fn fit_with_bar(timings: &Timings, origin: &Origin, console: &Console) -> Vec<Profile> {
@@ -141,18 +181,14 @@ fn check_out(out: Option<&Path>, num_gpus: usize) -> Result<(), Box<dyn Error>> 
 }
 
 fn write_profiles(profiles: &[Profile], out: &Path) -> Result<(), CalibrateError> {
-    let write =
-        |path: &Path, profile: &Profile| write_whole(path, profile.to_yaml()).map_err(cannot_write(path));
-    if is_yaml(out) {
-        if let Some(parent) = out.parent() {
-            std::fs::create_dir_all(parent).map_err(cannot_write(parent))?;
-        }
-        return profiles.iter().try_for_each(|profile| write(out, profile));
+    let folder = if is_yaml(out) { out.parent() } else { Some(out) };
+    if let Some(folder) = folder {
+        std::fs::create_dir_all(folder).map_err(cannot_write(folder))?;
     }
-    std::fs::create_dir_all(out).map_err(cannot_write(out))?;
-    profiles
-        .iter()
-        .try_for_each(|profile| write(&out.join(format!("{}.yaml", profile.gpu.to_lowercase())), profile))
+    profiles.iter().try_for_each(|profile| {
+        let path = profile_path(out, &profile.gpu);
+        write_whole(&path, profile.to_yaml()).map_err(cannot_write(&path))
+    })
 }
 
 /// Today in UTC, by the calendar's 400-year cycle.

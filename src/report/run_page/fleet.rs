@@ -6,8 +6,8 @@ use super::RunView;
 use super::cache::shortened;
 use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table, grouped};
 use crate::page::{Section, count, figures, percent, sortable};
-use crate::report::FleetSummary;
 use crate::report::replica_tally::ReplicaSummary;
+use crate::report::{FleetSummary, Spread};
 
 /// Further ones are in the table.
 const MAX_SHOWN: usize = 32;
@@ -16,9 +16,13 @@ const MAX_SHOWN: usize = 32;
 pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
     let fleet = view.summary.fleet.as_ref()?;
     let imbalance = &fleet.imbalance;
+    let finished = match fleet.prefill_imbalance.is_some() {
+        true => "Prompts or requests that finished",
+        false => "Requests that finished",
+    };
     let plots = [
         bars(&fleet.replicas, "Hit rate", "hit tokens, %", Some(100.0), |it| 100.0 * it.hit_rate),
-        bars(&fleet.replicas, "Requests that finished", "requests", None, |it| it.finished_requests as f64),
+        bars(&fleet.replicas, finished, "requests", None, |it| it.finished_requests as f64),
         bars(&fleet.replicas, "KV cache held on average", "blocks, %", Some(100.0), |it| {
             100.0 * it.kv_usage_mean
         }),
@@ -26,9 +30,18 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
     ];
     let body = html! {
         p {
-            (who(fleet)) ". The busiest finished "
-            (format!("{:.2}", imbalance.requests.max_over_mean)) " times as many requests as the mean and computed "
-            (format!("{:.2}", imbalance.prefill_computed_tokens.max_over_mean)) " times the prefill tokens."
+            (who(fleet)) ". "
+            @match &fleet.prefill_imbalance {
+                None => {
+                    "The busiest finished " (ratio(imbalance.requests)) " times as many requests as the mean and \
+                     computed " (ratio(imbalance.prefill_computed_tokens)) " times the prefill tokens."
+                }
+                Some(prefill) => {
+                    "Of those that prefill the busiest computed " (ratio(prefill.prefill_computed_tokens))
+                    " times as many tokens as their mean; of those that decode, "
+                    (ratio(imbalance.decode_computed_tokens)) " times."
+                }
+            }
         }
         @if let Some(lockstep) = &fleet.lockstep {
             p {
@@ -43,6 +56,10 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
         (sortable(&table(&fleet.replicas)))
     };
     Some(Section::new("replicas", "Replicas", body))
+}
+
+fn ratio(spread: Spread) -> String {
+    format!("{:.2}", spread.max_over_mean)
 }
 
 fn who(fleet: &FleetSummary) -> Markup {

@@ -202,11 +202,13 @@ pub(super) fn files(view: &RunView<'_>) -> Section {
         ("summary.json", "every figure of this page, with its unit in its name"),
         ("requests.csv", "a row for each request: times, tokens, hits, preemptions"),
         ("timeseries.csv", "a row for each second or more: tokens, hits, evictions, queues, blocks in use"),
-        ("blocks.csv", "a row for each eviction: when, age, idle time, hits"),
         ("manifest.json", "version, scenario, seed, checksum of the trace: enough to run it again"),
         ("hit_rate.svg", "the hit rate over time"),
         ("kv_usage.svg", "blocks in use, running and waiting requests over time"),
     ];
+    if view.info.blocks {
+        files.insert(3, ("blocks.csv", "a row for each eviction: when, age, idle time, hits"));
+    }
     if view.info.kv_events {
         files.push(("kv_events.jsonl", "what a router would have been told"));
     }

@@ -220,6 +220,7 @@ impl PrefixIndex {
         match foreign.clone().next() {
             Some(first) if foreign.count() == events.mismatches.len() => first.clone(),
             _ if self.stats.events == 0 => "the replicas sent no KV events".to_owned(),
+            _ if self.stats.lost_events == self.stats.events => "all KV events were lost".to_owned(),
             Some(first) => {
                 format!("nothing shared with the replicas whose hashes match; of the others, {first}")
             }

@@ -300,6 +300,11 @@ fn events_come_late_or_never() {
     // 1,000 and six standard deviations.
     let lost = lossy.stats().lost_events;
     assert!((836..=1_164).contains(&lost), "{lost}");
+    let mut deaf = index(0, 1.0, [None, None]);
+    deaf.look_up(SimTime(0), &request);
+    deaf.sent(0);
+    deaf.on_events(SimTime(0), 0, &[stored(0)]);
+    assert_eq!(deaf.stats().no_match_because.as_deref(), Some("all KV events were lost"));
     let mut foreign = index(0, 0.0, [Some("no seed".to_owned()), Some("no seed".to_owned())]);
     foreign.on_events(SimTime(0), 0, &[stored(0)]);
     assert_eq!(foreign.look_up(SimTime(0), &request).1, [0, 0]);

@@ -3,7 +3,7 @@
 
 use super::binding::Binding;
 use super::command::serve_command;
-use super::decision::{Verdict, of_targets};
+use super::decision::{Verdict, fewest_requests, of_targets};
 use super::fleet::{Counts, Fleet, TokenRates};
 use super::measured::{Measured, mean_of};
 use super::result::{CandidateResult, Capacity, LoadResult, Outcome};
@@ -62,7 +62,7 @@ impl Runs<'_> {
             let look = Look {
                 verdict: seen.verdict,
                 served_share: seen.measured.served_share,
-                is_alone: seen.measured.mean_concurrency < ALONE,
+                is_least: seen.measured.mean_concurrency < ALONE || self.has_too_few_requests(&seen),
             };
             looks.push(seen);
             Ok(look)
@@ -73,8 +73,14 @@ impl Runs<'_> {
         };
         let (highest, too_much) = (at(found.met), at(found.not_met));
         let Some(highest) = highest else {
-            // The search has looked at one load at least.
-            let lowest = too_much.ok_or_else(|| End::Failed("no load was tried".to_owned()))?;
+            // The search has looked at one load at least. A load that misses a target says more than one with
+            // too few requests to tell.
+            looks.extend(too_much);
+            let lowest = looks.into_iter().min_by(|a, b| {
+                let is_open = |look: &LoadResult| look.verdict != Verdict::Missed;
+                is_open(a).cmp(&is_open(b)).then(a.load.total_cmp(&b.load))
+            });
+            let lowest = lowest.ok_or_else(|| End::Failed("no load was tried".to_owned()))?;
             return Ok(Outcome::MeetsNoLoad(Box::new(lowest)));
         };
         let rates = TokenRates {
@@ -107,6 +113,15 @@ impl Runs<'_> {
             verified: Vec::new(),
             router: None,
         })))
+    }
+
+    /// A target cannot be told for want of requests.
+    fn has_too_few_requests(&self, seen: &LoadResult) -> bool {
+        let settings = &self.planner.header.settings;
+        settings.targets.iter().enumerate().any(|(index, target)| {
+            let of = seen.measured.shares[index].of;
+            seen.verdicts[index] == Verdict::Open && of < fewest_requests(target.share, settings.confidence)
+        })
     }
 
     /// Runs a load until the confidence intervals decide, or as often as is allowed.

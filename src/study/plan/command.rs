@@ -1,40 +1,13 @@
-//! How to start a replica: `vllm serve` with the options of vLLM 0.33.0; and the router in front of it.
+//! How to start a replica: `vllm serve` with the options of vLLM 0.33.0.
 
-use super::result::Capacity;
-use crate::catalog::Dtype;
+use super::offloading::offloading;
+use crate::catalog::{Dtype, Model, repository};
 use crate::engine::SchedulingPolicy;
 use crate::engine::config::SpecMethod;
-use crate::engine::connector::TierKind;
 use crate::engine::hash::PrefixCachingHashAlgo;
 use crate::scenario::{EngineSection, Scenario};
+use crate::simulation::Endpoints;
 use crate::simulation::router::RouterConfig;
-
-/// A fleet as the section of a scenario; `None` of a single replica. Settings of the router that are as
-/// usual are left out.
-pub(super) fn cluster_line(capacity: &Capacity) -> Option<String> {
-    let fields = |router: &RouterConfig| serde_json::to_value(router).unwrap_or_default();
-    let usual = fields(&RouterConfig::default());
-    let mut router = fields(capacity.router()?);
-    if let Some(map) = router.as_object_mut() {
-        map.retain(|name, value| name == "policy" || Some(&*value) != usual.get(name));
-    }
-    Some(format!("cluster: {{replicas: {}, router: {}}}", capacity.fleet.replicas, flow(&router)))
-}
-
-/// YAML on one line.
-fn flow(value: &serde_json::Value) -> String {
-    match value {
-        serde_json::Value::Object(map) => {
-            let fields: Vec<String> =
-                map.iter().map(|(name, value)| format!("{name}: {}", flow(value))).collect();
-            format!("{{{}}}", fields.join(", "))
-        }
-        serde_json::Value::String(text) if text.bytes().all(|it| it.is_ascii_alphabetic() || it == b'_') => {
-            text.clone()
-        }
-        other => other.to_string(),
-    }
-}
 
 /// The command for what a scenario sets, with what the router in front of it needs, and what it cannot say.
 pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) -> (String, Vec<String>) {
@@ -64,9 +37,6 @@ pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) 
     }
     if let Some(count) = engine.api_server_count {
         option("api-server-count", number(count));
-    }
-    if engine.enable_expert_parallel {
-        option("enable-expert-parallel", None);
     }
     if engine.all2all_backend != usual.all2all_backend {
         option("all2all-backend", Some(engine.all2all_backend.name().to_owned()));
@@ -161,14 +131,18 @@ pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) 
         option("scheduling-policy", Some("priority".to_owned()));
     }
     match engine.quantization {
-        None | Some(Dtype::Bf16) => {}
+        None => {}
+        Some(dtype) if dtype == own_dtype(&scenario.file.model) => {}
         Some(Dtype::Fp8) => option("quantization", Some("fp8".to_owned())),
-        Some(other) => {
-            notes.push(format!("take a checkpoint whose weights are in {other:?}: vLLM does not make one"))
-        }
+        Some(other) => notes
+            .push(format!("take a checkpoint whose weights are in {}: vLLM does not make one", name(other))),
     }
-    if engine.kv_cache_dtype == Some(Dtype::Fp8) {
-        option("kv-cache-dtype", Some("fp8".to_owned()));
+    match engine.kv_cache_dtype {
+        None => {}
+        Some(Dtype::Bf16) => option("kv-cache-dtype", Some("bfloat16".to_owned())),
+        Some(Dtype::Fp8) => option("kv-cache-dtype", Some("fp8".to_owned())),
+        Some(Dtype::Nvfp4) => option("kv-cache-dtype", Some("nvfp4".to_owned())),
+        Some(other) => notes.push(format!("vLLM has no plain KV cache of {}", name(other))),
     }
     if let Some(max_loras) = engine.max_loras {
         option("enable-lora", None);
@@ -184,22 +158,26 @@ pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) 
             SpecMethod::Ngram => "ngram",
         };
         let tokens = spec.num_speculative_tokens;
-        let config = format!(r#"{{"method": "{method}", "num_speculative_tokens": {tokens}}}"#);
+        let more = match spec.disable_lookahead_block_hashes {
+            true => r#", "disable_lookahead_block_hashes": true"#,
+            false => "",
+        };
+        let config = format!(r#"{{"method": "{method}", "num_speculative_tokens": {tokens}{more}}}"#);
         option("speculative-config", Some(quoted(&config)));
         if spec.method == SpecMethod::Eagle {
             notes.push("add the drafter's `model` to --speculative-config".to_owned());
         }
     }
-    let tiers = engine.kv_transfer_config.iter().flat_map(|transfer| &transfer.tiers);
-    let host_gib: f64 =
-        tiers.clone().filter(|tier| tier.kind == TierKind::Host).map(|tier| tier.size_gib).sum();
-    if host_gib > 0.0 {
-        option("kv-offloading-size", Some(host_gib.to_string()));
-        option("kv-offloading-backend", Some("native".to_owned()));
+    if let Some(transfer) = &engine.kv_transfer_config {
+        let offloading = offloading(transfer);
+        offloading.options.into_iter().for_each(|(name, value)| option(name, Some(quoted(&value))));
+        notes.extend(offloading.notes);
     }
-    if tiers.clone().any(|tier| tier.kind != TierKind::Host) {
+    if router.is_some_and(|router| router.endpoints == Endpoints::Ranks) && engine.data_parallel_size > 1 {
         notes.push(
-            "tiers behind host memory need a KV connector of their own (--kv-transfer-config)".to_owned(),
+            "the router has to name the rank of each request (the header X-data-parallel-rank), or each rank of a \
+             mixture-of-experts model a port of its own (--data-parallel-multi-port-external-lb)"
+                .to_owned(),
         );
     }
     notes.extend(
@@ -213,8 +191,21 @@ pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) 
     (words.join(" "), notes)
 }
 
-/// A model's folder where its config.json was given.
+/// Format of the weights of a built-in model's checkpoint; most others are in bf16.
+fn own_dtype(model: &str) -> Dtype {
+    Model::find(model)
+        .map_or(Dtype::Bf16, |model| model.moe.map_or(model.weight_dtype, |moe| moe.expert_dtype))
+}
+
+fn name(dtype: Dtype) -> String {
+    format!("{dtype:?}").to_lowercase()
+}
+
+/// Where vLLM finds a built-in model; the folder where a config.json was given.
 fn model_name(model: &str) -> &str {
+    if let Some(repository) = repository(model) {
+        return repository;
+    }
     model.strip_suffix("config.json").map_or(model, |folder| match folder.trim_end_matches('/') {
         "" => ".",
         folder => folder,
@@ -280,9 +271,13 @@ mod tests {
     ];
 
     fn command(engine: &str) -> (String, Vec<String>) {
+        command_of("meta-llama/Llama-3.1-8B-Instruct", engine)
+    }
+
+    fn command_of(model: &str, engine: &str) -> (String, Vec<String>) {
         let text = format!(
-            "name: x\nmodel: meta-llama/Llama-3.1-8B-Instruct\ngpu: H100\nengine: {engine}\nworkload: {{random: \
-             {{requests_per_s: 1, num_requests: 1}}}}"
+            "name: x\nmodel: {model}\ngpu: H100\nengine: {engine}\nworkload: {{random: {{requests_per_s: 1, \
+             num_requests: 1}}}}"
         );
         let scenario = Scenario::load(Source { text, ..Source::default() }).unwrap();
         serve_command(&scenario, None)
@@ -297,19 +292,6 @@ mod tests {
         let (command, notes) = serve_command(&scenario, Some(&router));
         assert!(command.contains("--kv-events-config"), "{command}");
         assert!(notes[0].contains("set the router's block_size to 16"), "{notes:?}");
-    }
-
-    #[test]
-    fn settings_of_a_router_are_yaml() {
-        let router = RouterConfig {
-            policy: RouterPolicy::PrefixAware,
-            cache_threshold: 0.5,
-            python_hash_seed: Some("12".to_owned()),
-            ..RouterConfig::default()
-        };
-        let text = flow(&serde_json::to_value(&router).unwrap());
-        let read: RouterConfig = serde_yaml::from_str(&text).unwrap();
-        assert_eq!(read, router, "{text}");
     }
 
     #[test]
@@ -340,8 +322,30 @@ mod tests {
     }
 
     #[test]
+    fn models_are_named_as_vllm_finds_them() {
+        assert_eq!(model_name("Llama-3-8B"), "meta-llama/Meta-Llama-3-8B");
+        assert_eq!(model_name("models/mine/config.json"), "models/mine");
+        assert_eq!(model_name("somebody/Llama-3.1-8B"), "somebody/Llama-3.1-8B");
+    }
+
+    #[test]
+    fn no_option_is_there_twice() {
+        let (command, notes) = command_of(
+            "Qwen3-30B-A3B",
+            "{data_parallel_size: 2, enable_expert_parallel: true, quantization: bf16, kv_cache_dtype: int8}",
+        );
+        let mut options: Vec<&str> =
+            command.split_whitespace().filter(|word| word.starts_with("--")).collect();
+        let all = options.len();
+        options.sort_unstable();
+        options.dedup();
+        assert_eq!(options.len(), all, "{command}");
+        assert!(notes.len() == 1 && notes[0].contains("int8"), "{notes:?}");
+    }
+
+    #[test]
     fn what_a_command_cannot_say_is_a_note() {
         let (command, notes) = command("{quantization: int4}");
-        assert!(!command.contains("quantization") && notes[0].contains("Int4"), "{command} {notes:?}");
+        assert!(!command.contains("quantization") && notes[0].contains("int4"), "{command} {notes:?}");
     }
 }

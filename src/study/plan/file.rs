@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use super::settings::{Prices, Settings};
 use super::targets::{GoodputTarget, PercentileTarget, Target};
 use crate::catalog::Gpu;
-use crate::scenario::{FieldError, Node, NodeDeserializer, Value, suggest};
+use crate::scenario::{FieldError, FileKind, Node, NodeDeserializer, Value, suggest};
 use crate::simulation::router::RouterConfig;
 use crate::study::sweep::{Field, Point, check_apart, check_name, fields_of, grid, listed};
 use crate::workload::ConfigError;
@@ -121,6 +121,7 @@ impl PlanFile {
                 ..FieldError::new("found no fields", "write YAML, each field on a line `name: value`")
             });
         }
+        FileKind::Plan.check(&root)?;
         let typed = Typed::deserialize(NodeDeserializer::new(&root))?;
         check_name(&root, &typed.name)?;
         let candidates = match (root.get("grid"), root.get("list")) {

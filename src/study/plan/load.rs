@@ -39,7 +39,7 @@ impl Planner {
         let points = std::mem::take(&mut file.candidates);
         let sweep = Sweep::of_points(&file.name, &template, points, &[])?;
         for scenario in sweep.scenarios().iter().flatten() {
-            scenario.check_alone("a candidate", "")?;
+            scenario.check_one_replica("a candidate", "")?;
             scenario.scaled(1.0)?;
             file.check_price(scenario.gpu).map_err(|error| error.in_file(path))?;
         }

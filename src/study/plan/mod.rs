@@ -10,6 +10,7 @@ mod binding;
 #[cfg(test)]
 mod binding_tests;
 mod candidate;
+mod cluster_line;
 mod command;
 mod decision;
 mod error;
@@ -21,6 +22,7 @@ mod header;
 mod load;
 mod measured;
 mod meter;
+mod offloading;
 mod page;
 mod plot;
 mod recommend;

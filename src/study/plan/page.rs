@@ -2,14 +2,14 @@
 
 use maud::{Markup, html};
 
-use super::command::cluster_line;
+use super::cluster_line::cluster_line;
 use super::plot;
 use super::recommend::{Alternative, Recommendation};
 use super::result::{Capacity, Outcome, PlanResult};
 use super::table::{EXTRAPOLATED, candidate_name, load_text, outcome_text, rate_unit};
 use crate::chart::{Table, number};
 use crate::page::{Headline, Page, Section, count, definitions, figures, percent, sortable, table};
-use crate::study::sweep::{labels, value};
+use crate::study::sweep::{labels, shorten, value};
 
 /// A command breaks where it is too long for the screen.
 const STYLE: &str = "pre.command{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid var(--grid);\
@@ -317,7 +317,7 @@ fn candidates(result: &PlanResult) -> Markup {
             (false, false) => "",
         };
         let mut row = vec![index.to_string(), candidate.name.clone().unwrap_or_default()];
-        row.extend(fields.iter().map(|field| value(candidate.fields.get(*field))));
+        row.extend(fields.iter().map(|field| shorten(value(candidate.fields.get(*field)))));
         match candidate.capacity() {
             None => row.push("meets no target".to_owned()),
             Some(capacity) => {
@@ -380,7 +380,7 @@ mod tests {
         let result = run(&format!("{ONE_AT_A_TIME}description: \"<script>alert(1)</script>\"\n"));
         let html = super::page(&result);
         assert_eq!(html.matches("<script>").count(), 1);
-        assert!(html.contains("vllm serve Llama-3.1-8B"), "the command");
+        assert!(html.contains("vllm serve meta-llama/Llama-3.1-8B"), "the command");
         assert!(html.contains("cluster: {replicas: 5, router: {policy: round_robin}}"), "the fleet");
         assert!(html.contains("next cheaper") && html.contains("max_num_seqs"));
         assert_eq!(html, super::page(&result));

@@ -43,7 +43,7 @@ pub struct CandidateResult {
 pub enum Outcome {
     /// Why it cannot start, or a run of it cannot go on.
     CannotRun(String),
-    /// No load meets the targets; the lowest that was tried.
+    /// No load meets the targets; the lowest that misses one.
     MeetsNoLoad(Box<LoadResult>),
     Meets(Box<Capacity>),
     /// A replica meets them, but no fleet of them that was tried.
@@ -118,6 +118,15 @@ impl Capacity {
     /// The fleet as it was simulated, behind its best router.
     pub fn check(&self) -> Option<&FleetCheck> {
         self.verified.get(self.router.unwrap_or(0))
+    }
+}
+
+impl FleetCheck {
+    /// The first of its loads that was not shown to keep the promises.
+    pub fn missed(&self) -> Option<&LoadResult> {
+        [&self.at_least, &self.with_headroom, &self.at_load]
+            .into_iter()
+            .find(|look| look.verdict != Verdict::Met)
     }
 }
 

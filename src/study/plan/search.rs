@@ -15,8 +15,8 @@ pub(super) struct Look {
     pub verdict: Verdict,
     /// Of what came, the share that was served, 0 to 1; a guess of how much less would be served.
     pub served_share: f64,
-    /// Requests are all alone on the server: with less load nothing gets faster.
-    pub is_alone: bool,
+    /// With less load nothing gets faster, or there are too few requests to tell.
+    pub is_least: bool,
 }
 
 /// What the search ends with.
@@ -51,7 +51,7 @@ pub(super) fn highest_load<E>(
             (Some(met), Some(not_met)) => (met * not_met).sqrt(),
             (Some(met), None) if met >= first * WIDEST => return Ok(found),
             (Some(met), None) => 2.0 * met,
-            (None, _) if seen.is_alone || load <= first / WIDEST => return Ok(found),
+            (None, _) if seen.is_least || load <= first / WIDEST => return Ok(found),
             (None, _) => load * seen.served_share.clamp(CUT.0, CUT.1),
         };
     }
@@ -108,7 +108,7 @@ mod tests {
         let found = highest_load(1.0, precision, |load| {
             looks += 1;
             let verdict = if load <= limit { Verdict::Met } else { Verdict::Missed };
-            Ok::<_, ()>(Look { verdict, served_share: (limit / load).min(1.0), is_alone: load < 1e-3 })
+            Ok::<_, ()>(Look { verdict, served_share: (limit / load).min(1.0), is_least: load < 1e-3 })
         });
         (found.unwrap(), looks)
     }
@@ -136,7 +136,7 @@ mod tests {
     fn what_runs_cannot_tell_is_not_met() {
         let look = |load: f64| {
             let verdict = if load <= 2.0 { Verdict::Met } else { Verdict::Open };
-            Ok::<_, ()>(Look { verdict, served_share: 1.0, is_alone: false })
+            Ok::<_, ()>(Look { verdict, served_share: 1.0, is_least: false })
         };
         let found = highest_load(1.0, 0.01, look).unwrap();
         assert!(found.met.unwrap() <= 2.0 && found.not_met.unwrap() > 2.0);

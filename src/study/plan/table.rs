@@ -4,12 +4,13 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::command::cluster_line;
-use super::decision::Verdict;
+use super::cluster_line::cluster_line;
+use super::decision::{Verdict, fewest_requests};
 use super::recommend::Alternative;
-use super::result::{CandidateResult, Capacity, LoadResult, Outcome, PlanResult};
+use super::result::{CandidateResult, Capacity, FleetCheck, LoadResult, Outcome, PlanResult};
 use crate::chart::number;
-use crate::study::sweep::{labels, value};
+use crate::simulation::Endpoints;
+use crate::study::sweep::{labels, shorten, value};
 
 /// Steps beyond what was measured are mentioned from this share of the GPU's time on.
 pub(super) const EXTRAPOLATED: f64 = 0.01;
@@ -64,8 +65,7 @@ pub(super) fn outcome_text(result: &PlanResult, index: usize) -> Option<String> 
         Outcome::CannotRun(error) => Some(format!("{name} cannot run: {error}")),
         Outcome::MeetsNoLoad(lowest) => Some(format!("{name} meets no load: {}", why_not(result, lowest))),
         Outcome::FleetMisses(check) => {
-            let looks = [&check.at_least, &check.with_headroom, &check.at_load];
-            let missed = looks.into_iter().find(|look| look.verdict != Verdict::Met).unwrap_or(&check.at_load);
+            let missed = check.missed().unwrap_or(&check.at_load);
             Some(format!(
                 "{name} meets the targets on one replica, but not on {} behind {}: {}",
                 check.counts.replicas(),
@@ -105,7 +105,7 @@ fn table(result: &PlanResult) -> String {
     for (index, candidate) in result.candidates.iter().enumerate() {
         let mut row = vec![format!("{index}{}", mark(result, index, candidate))];
         row.extend(has_names.then(|| candidate.name.clone().unwrap_or_default()));
-        row.extend(fields.iter().map(|field| value(candidate.fields.get(*field))));
+        row.extend(fields.iter().map(|field| shorten(value(candidate.fields.get(*field)))));
         match &candidate.outcome {
             Outcome::Meets(capacity) => row.extend(figures(result, capacity)),
             Outcome::MeetsNoLoad(_) => row.push("none".to_owned()),
@@ -161,10 +161,9 @@ pub(super) fn candidate_name(result: &PlanResult, index: usize) -> String {
         return name.clone();
     }
     let fields: Vec<&str> = result.fields.iter().map(String::as_str).collect();
-    let parts = fields
-        .iter()
-        .zip(labels(&fields))
-        .filter_map(|(field, label)| Some(format!("{label} {}", value(Some(candidate.fields.get(*field)?)))));
+    let parts = fields.iter().zip(labels(&fields)).filter_map(|(field, label)| {
+        Some(format!("{label} {}", shorten(value(Some(candidate.fields.get(*field)?)))))
+    });
     let parts = parts.collect::<Vec<_>>().join(", ");
     if parts.is_empty() { format!("candidate {index}") } else { format!("candidate {index} ({parts})") }
 }
@@ -180,10 +179,19 @@ fn why_not(result: &PlanResult, look: &LoadResult) -> String {
         };
         match look.verdicts[index] {
             Verdict::Missed => parts.push(format!("{target} is {is}")),
-            Verdict::Open => parts.push(format!(
-                "{target} is {is} and not sure after {} runs with {} requests",
-                look.replications, share.of
-            )),
+            Verdict::Open => {
+                let fewest = fewest_requests(target.share, result.settings.confidence);
+                let of = if target.is_of_gaps() { "gaps" } else { "requests" };
+                parts.push(if share.of < fewest {
+                    format!(
+                        "{target} cannot be told: {} runs have {} {of}, and it takes {fewest}; make the scenario \
+                         longer or `max_replications` larger",
+                        look.replications, share.of
+                    )
+                } else {
+                    format!("{target} is {is} and not sure after {} runs with {} {of}", look.replications, share.of)
+                });
+            }
             Verdict::Met => {}
         }
     }
@@ -221,22 +229,7 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
         fleet.cost_per_million_tokens
     )?;
     for check in &capacity.verified {
-        let enough = if check.is_enough { "" } else { " are not enough" };
-        let replicas = check.counts.replicas();
-        writeln!(
-            text,
-            "simulated    {replicas} {}{enough}: {} {} ms, hit rate {:.1} %; {} at the load {} ms",
-            if replicas == 1 {
-                "replica".to_owned()
-            } else {
-                format!("replicas behind {}", result.router_name(&check.router))
-            },
-            result.latency_name(),
-            number(result.latency_at_ms(&check.at_load)),
-            100.0 * check.at_load.measured.hit_rate(),
-            check.counts.at_least,
-            number(result.latency_at_ms(&check.at_least)),
-        )?;
+        writeln!(text, "simulated    {}", fleet_text(result, check))?;
     }
     writeln!(
         text,
@@ -293,6 +286,28 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
         Some(line) => writeln!(text, "{line}  # in a scenario, to simulate the fleet"),
         None => Ok(()),
     }
+}
+
+/// What a fleet does, or misses.
+fn fleet_text(result: &PlanResult, check: &FleetCheck) -> String {
+    let replicas = check.counts.replicas();
+    let router = result.router_name(&check.router);
+    let fleet = match (replicas, check.router.endpoints) {
+        (1, Endpoints::Replicas) => "1 replica".to_owned(),
+        (1, Endpoints::Ranks) => format!("1 replica, its ranks behind {router}"),
+        _ => format!("{replicas} replicas behind {router}"),
+    };
+    if let Some(missed) = check.missed() {
+        return format!("{fleet} are not enough: {}", why_not(result, missed));
+    }
+    format!(
+        "{fleet}: {} {} ms, hit rate {:.1} %; {} at the load {} ms",
+        result.latency_name(),
+        number(result.latency_at_ms(&check.at_load)),
+        100.0 * check.at_load.measured.hit_rate(),
+        check.counts.at_least,
+        number(result.latency_at_ms(&check.at_least)),
+    )
 }
 
 fn option(result: &PlanResult, alternative: &Alternative) -> String {

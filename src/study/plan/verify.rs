@@ -12,6 +12,7 @@ use super::recommend::recommend;
 use super::result::{FleetCheck, LoadResult, Outcome, PlanResult};
 use super::run::{Runs, Setup, Stopped};
 use super::search::fewest_replicas;
+use crate::simulation::Endpoints;
 
 impl Runs<'_> {
     /// Simulates the fleets on the front, then those that are within reach of it. A fleet that needs more
@@ -83,12 +84,21 @@ impl Runs<'_> {
         capacity.fleet = super::fleet::Fleet::new(best.counts, scenario, settings, capacity.rates);
         capacity.at_load = best.at_load.clone();
         capacity.extrapolated = capacity.extrapolated.max(best.at_load.measured.steps.extrapolated());
-        if best.counts.replicas() > 1 {
+        if self.is_routed(index, router, best.counts.replicas()) {
             let config = &best.router;
             (capacity.command, capacity.notes) = super::candidate::start(scenario, Some(config));
             capacity.router = Some(router);
         }
         capacity.verified = checks;
+    }
+
+    /// A single replica needs no router, unless that chooses among its data-parallel ranks.
+    fn is_routed(&self, candidate: usize, router: usize, replicas: u32) -> bool {
+        let router = &self.planner.header.settings.routers[router];
+        let has_ranks = || {
+            self.planner.scenario(candidate).as_ref().is_ok_and(|it| it.file.engine.data_parallel_size > 1)
+        };
+        replicas > 1 || (router.endpoints == Endpoints::Ranks && has_ranks())
     }
 
     fn check_fleets(
@@ -116,8 +126,7 @@ impl Runs<'_> {
             if let Some(known) = looks.get(&(load.to_bits(), replicas)) {
                 return Ok(known.clone());
             }
-            // A single replica needs no router.
-            let router = if replicas == 1 { 0 } else { router };
+            let router = if self.is_routed(candidate, router, replicas) { router } else { 0 };
             let seen = self.look(Setup { candidate, load, replicas, router })?;
             looks.insert((load.to_bits(), replicas), seen.clone());
             Ok(seen)

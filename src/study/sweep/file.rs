@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::points::{Point, grid, listed, random};
 use crate::report::metric_names;
-use crate::scenario::{FieldError, Node, NodeDeserializer, Value, split_path, suggest};
+use crate::scenario::{FieldError, FileKind, Node, NodeDeserializer, Value, split_path, suggest};
 
 /// What is typed. Fields of scenarios are read from the tree, where their values know their places.
 #[derive(Debug, Deserialize)]
@@ -104,6 +104,7 @@ impl SweepFile {
                 ..FieldError::new("found no fields", "write YAML, each field on a line `name: value`")
             });
         }
+        FileKind::Sweep.check(&root)?;
         let typed = Typed::deserialize(NodeDeserializer::new(&root))?;
         let wrong = |field: &str, problem: String, hint: &str| FieldError {
             place: root.locate(field).cloned(),

@@ -2,6 +2,8 @@
 
 use crate::chart::number;
 
+const MAX_CELL: usize = 32;
+
 /// For each dotted name its last part, or its last two where it has three or more, and more of them
 /// rather than a position; the whole name where that is another's too.
 pub(in crate::study) fn labels(names: &[&str]) -> Vec<String> {
@@ -30,6 +32,14 @@ pub(in crate::study) fn value(value: Option<&serde_json::Value>) -> String {
         Some(serde_json::Value::Number(value)) => value.as_f64().map_or_else(|| value.to_string(), number),
         Some(other) => other.to_string(),
     }
+}
+
+/// So many characters that there is room beside it.
+pub(in crate::study) fn shorten(text: String) -> String {
+    if text.chars().count() <= MAX_CELL {
+        return text;
+    }
+    text.chars().take(MAX_CELL - 3).chain("...".chars()).collect()
 }
 
 #[cfg(test)]

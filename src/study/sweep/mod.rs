@@ -27,7 +27,7 @@ mod values;
 pub use error::SweepError;
 pub use file::Pareto;
 pub(in crate::study) use file::{Field, check_apart, check_name, fields_of};
-pub(in crate::study) use labels::{labels, value};
+pub(in crate::study) use labels::{labels, shorten, value};
 pub use load::{Overrides, Sweep};
 pub use merge::merge;
 pub use plan::{Outcome, Plan, PlannedPoint, Row, Shard};

@@ -2,14 +2,13 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::labels::{labels, value};
+use super::labels::{labels, shorten, value};
 use super::results::{MetricResult, Results};
 use crate::chart::{interval, number, signed};
 
 /// Without a terminal.
 const USUAL_WIDTH: usize = 100;
 const MAX_POINTS: usize = 40;
-const MAX_CELL: usize = 32;
 /// Between columns.
 const PADDING: usize = 2;
 
@@ -86,14 +85,6 @@ fn notes(results: &Results, shown: usize, is_front_only: bool, hidden: usize) ->
             format!("{} {points} with errors, the first is {first}: {error}", failed.len())
         }),
     ]
-}
-
-/// So many characters that metrics find room beside it.
-fn shorten(text: String) -> String {
-    if text.chars().count() <= MAX_CELL {
-        return text;
-    }
-    text.chars().take(MAX_CELL - 3).chain("...".chars()).collect()
 }
 
 /// The positions of metrics with their labels, those of the front first.
