@@ -5,7 +5,7 @@
 //! blocks  = A (x + 1/2 + exp(-2 x) / 2),  x = T k / A / block
 //! compute = 2 w H (I + pad) blocks (block + pad_rows) / (peak efficiency)
 //! memory  = w A H I weights / bandwidth                      w: 3 matrices, 2 without a gate
-//! t       = t0 + pnorm(compute, memory) + depth_us (H + 2 I) / 10,000
+//! t       = t0 + choice_us k + pnorm(compute, memory) + depth_us (H + 2 I) / 10,000
 //!              + (activation_passes T k (2 H + w I) + token_passes T H) 16 bits / bandwidth
 //! ```
 //!
@@ -41,6 +41,8 @@ law! {
     /// See the module.
     pub struct MoeLaw[block_rows: BlockRows] {
         t0_us = 30.0 in [0.1, 150.0] else 0.0,
+        /// Beyond that for each of a token's choices, which are sought and added up one after the other.
+        choice_us = 2.0 in [0.0, 20.0] else 0.0,
         compute_efficiency = 0.6 in [0.05, 1.2] else 1.0,
         /// Above 1 where fewer experts are hit than by independent choices.
         memory_efficiency = 0.9 in [0.1, 1.3] else 1.0,
@@ -181,7 +183,9 @@ impl MoeLayer {
                 / (peak * 1e-6 * law.compute_efficiency),
             activation_us_per_row: law.activation_passes * activations / bytes_per_us,
             token_us: law.token_passes * hidden * Dtype::Bf16.bytes_per_value() / bytes_per_us,
-            fixed_us: law.t0_us + law.depth_us * 1e-4 * (hidden + 2.0 * inter),
+            fixed_us: law.t0_us
+                + law.choice_us * shape.rows_per_token
+                + law.depth_us * 1e-4 * (hidden + 2.0 * inter),
         }
     }
 
