@@ -127,6 +127,11 @@ pub fn repository(name: &str) -> Option<&'static str> {
     checkpoint(name).map(|(_, repository)| repository)
 }
 
+/// The checkpoint of this name has weights in FP8.
+pub(super) fn is_fp8(name: &str) -> bool {
+    name.to_ascii_lowercase().ends_with("-fp8")
+}
+
 fn checkpoint(name: &str) -> Option<(&'static KnownModel, &'static str)> {
     let wanted = name.rsplit('/').next().unwrap_or(name);
     let all = MODELS.iter().flat_map(|model| model.checkpoints.iter().map(move |it| (model, it)));
@@ -136,7 +141,7 @@ fn checkpoint(name: &str) -> Option<(&'static KnownModel, &'static str)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::catalog::Model;
+    use crate::catalog::{Dtype, Model};
 
     #[test]
     fn every_embedded_configuration_parses() {
@@ -152,6 +157,15 @@ mod tests {
         }
         let error = Model::find("Llama-4").unwrap_err().to_string();
         assert!(error.starts_with("unknown model `Llama-4`; use one of: Llama-3-8B, "), "{error}");
+    }
+
+    #[test]
+    fn quantised_checkpoints_are_quantised() {
+        let weights = |name: &str| Model::find(name).unwrap().weight_dtype;
+        assert_eq!(weights("Llama-3.1-8B-Instruct"), Dtype::Bf16);
+        assert_eq!(weights("nvidia/Llama-3.1-8B-Instruct-FP8"), Dtype::Fp8);
+        let experts = Model::find("Qwen/Qwen3-235B-A22B-FP8").unwrap();
+        assert_eq!((experts.weight_dtype, experts.moe.unwrap().expert_dtype), (Dtype::Fp8, Dtype::Fp8));
     }
 
     #[test]

@@ -80,7 +80,8 @@ pub struct SlidingWindow {
 
 impl Model {
     /// A built-in model by name, whatever its case and with or without the organisation:
-    /// `Llama-3.1-8B`, `meta-llama/Llama-3.1-8B-Instruct`.
+    /// `Llama-3.1-8B`, `meta-llama/Llama-3.1-8B-Instruct`. Names that end in `-FP8` are of checkpoints with such
+    /// weights.
     ///
     /// # Errors
     /// [`UnknownName`], which lists the names there are.
@@ -91,7 +92,8 @@ impl Model {
             known: known_models::names(),
         })?;
         let model = hf_config::parse_hf_config(known.name(), known.config);
-        Ok(model.expect("the embedded configurations are parsed by a test"))
+        let model = model.expect("the embedded configurations are parsed by a test");
+        Ok(if known_models::is_fp8(name) { model.with_weight_dtype(Dtype::Fp8) } else { model })
     }
 
     /// The same model with its linear layers and experts quantised to `dtype`. Embeddings, LM head

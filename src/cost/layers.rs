@@ -33,16 +33,25 @@ const EXPERT_LAUNCHES: f64 = 6.0;
 /// On Blackwell TensorRT-LLM's kernels do all of it at one call, behind the router's product.
 const BLACKWELL_EXPERT_LAUNCHES: f64 = 2.0;
 
+/// A product, and the number of layers that have it.
+#[derive(Clone, Debug)]
+struct Product {
+    count: f64,
+    gemm: Gemm,
+    /// Behind a norm that is one kernel with the all-reduce before it, which quantises too.
+    after_fused_norm: Gemm,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Layers {
-    /// Products with the number of layers that have them.
-    gemms: Vec<(f64, Gemm)>,
+    gemms: Vec<Product>,
     /// Element-wise kernels: how many a step runs and the bytes each moves per token.
     elementwise_kernels: Vec<(f64, f64)>,
     experts: Option<(f64, ExpertLayer)>,
     router: Option<(f64, Router)>,
     lm_head: Gemm,
     all_reduce: Option<AllReduce>,
+    fuse_allreduce_rms: bool,
     all_gather: Option<AllGather>,
     elementwise: Elementwise,
     num_layers: f64,
@@ -63,19 +72,26 @@ impl Layers {
         let hidden = model.hidden_size;
         let hidden_bytes = f64::from(hidden) * Dtype::Bf16.bytes_per_value();
 
-        // Compilation quantises to 8 bits in the norm or the activation before a product. What leaves attention
-        // takes a kernel of its own; block scales, which models with experts have, and 4 bits always do.
+        // Compilation quantises to 8 bits in the norm or the activation before a product, and to 4 in the activation
+        // and in a norm that is fused with an all-reduce (`SiluMulNvfp4QuantPattern`,
+        // `AllReduceFusedAddRMSNormStaticQuantNVFP4Pattern`). What leaves attention takes a kernel of its own; block
+        // scales, which models with experts have, always do.
         let elementwise = Elementwise::new(gpu, profile.elementwise(), profile.sampler());
-        let is_quantised_before =
-            model.moe.is_none() && model.weight_dtype == Dtype::Fp8 && gpu.fp8_flops.is_some();
-        let gemm_after_norm = |n: u32, k: u32| {
-            let gemm = gemm(n, k, model.weight_dtype);
-            if is_quantised_before { gemm.with_quantised_input(elementwise.start_us()) } else { gemm }
+        let is_8_bits = model.moe.is_none() && model.weight_dtype == Dtype::Fp8 && gpu.fp8_flops.is_some();
+        let is_4_bits = model.moe.is_none() && model.weight_dtype == Dtype::Nvfp4 && gpu.fp4_flops.is_some();
+        let product = |count: f64, [n, k]: [u32; 2], quantises: [bool; 2]| {
+            let [gemm, after_fused_norm] = quantises.map(|quantises| {
+                let gemm = gemm(n, k, model.weight_dtype);
+                if quantises { gemm } else { gemm.with_quantised_input(elementwise.start_us()) }
+            });
+            Product { count, gemm, after_fused_norm }
         };
+        let after_norm = |count, shape| product(count, shape, [!is_8_bits, !is_8_bits && !is_4_bits]);
+        let after_activation = |count, shape| product(count, shape, [!is_8_bits && !is_4_bits; 2]);
         let Projections { inputs, output } = Projections::new(model, tp);
-        let mut gemms: Vec<(f64, Gemm)> =
-            inputs.into_iter().map(|(n, k)| (num_layers, gemm_after_norm(n, k))).collect();
-        gemms.push((num_layers, gemm(output.0, output.1, model.weight_dtype)));
+        let mut gemms: Vec<Product> =
+            inputs.into_iter().map(|(n, k)| after_norm(num_layers, [n, k])).collect();
+        gemms.push(product(num_layers, [output.0, output.1], [true; 2]));
         let mut elementwise_kernels = vec![
             (num_layers, rotary_bytes(model, tp)),
             // Embedding and final norm.
@@ -87,8 +103,8 @@ impl Layers {
         let mut push_mlp = |layers: u32, intermediate_size: u32| {
             if layers > 0 && intermediate_size > 0 {
                 let (layers, inter) = (f64::from(layers), intermediate_size.div_ceil(tp));
-                gemms.push((layers, gemm_after_norm(2 * inter, hidden)));
-                gemms.push((layers, gemm_after_norm(hidden, inter)));
+                gemms.push(after_norm(layers, [2 * inter, hidden]));
+                gemms.push(after_activation(layers, [hidden, inter]));
                 elementwise_kernels.push((layers, 3.0 * f64::from(inter) * Dtype::Bf16.bytes_per_value()));
             }
         };
@@ -109,6 +125,7 @@ impl Layers {
                 .map(|moe| (f64::from(moe_layers), Router::new(model, moe, gpu, profile))),
             lm_head: gemm(model.vocab_size.div_ceil(tp), hidden, model.activation_dtype),
             all_reduce: AllReduce::new(tp, gpu, &profile.all_reduce()),
+            fuse_allreduce_rms: parallelism.fuse_allreduce_rms,
             all_gather: AllGather::new(tp, profile.all_gather()),
             elementwise,
             num_layers,
@@ -128,8 +145,13 @@ impl Layers {
     pub fn time_us(&self, num_tokens: u32) -> KernelTimes {
         let tokens = f64::from(num_tokens);
         let sum = |terms: &mut dyn Iterator<Item = f64>| terms.sum::<f64>();
+        let is_fused = self.fuses_norms(tokens);
+        let gemm_us = |product: &Product| {
+            let gemm = if is_fused { &product.after_fused_norm } else { &product.gemm };
+            product.count * gemm.time_us(num_tokens)
+        };
         KernelTimes {
-            gemm_us: sum(&mut self.gemms.iter().map(|(count, gemm)| count * gemm.time_us(num_tokens)))
+            gemm_us: sum(&mut self.gemms.iter().map(gemm_us))
                 + self.router.as_ref().map_or(0.0, |(count, router)| count * router.time_us(num_tokens)),
             moe_us: 0.0,
             comms_us: self.all_reduces_us(num_tokens),
@@ -155,7 +177,7 @@ impl Layers {
     /// write to the cache, and experts with their
     /// router.
     pub fn num_launches(&self) -> f64 {
-        let products = self.gemms.iter().map(|(count, _)| count).sum::<f64>();
+        let products = self.gemms.iter().map(|product| product.count).sum::<f64>();
         let elementwise = self.elementwise_kernels.iter().map(|(count, _)| count).sum::<f64>();
         let collectives = match (&self.all_reduce, self.norm_bytes > 0.0) {
             (None, _) => 0.0,
@@ -171,15 +193,20 @@ impl Layers {
         (1.0 + ATTENTION_LAUNCHES) * self.num_layers
     }
 
+    /// Whether norms are one kernel with the all-reduces before them.
+    fn fuses_norms(&self, tokens: f64) -> bool {
+        self.fuse_allreduce_rms
+            && self
+                .all_reduce
+                .as_ref()
+                .is_some_and(|all_reduce| all_reduce.fuses_norm(self.hidden_bytes * tokens))
+    }
+
     /// Norms that add the residual read both streams and write both. The kernel that fuses one with the
     /// all-reduce before it does that too.
     fn norms_us(&self, tokens: f64) -> f64 {
         let bytes = 4.0 * self.hidden_bytes * tokens;
-        let is_fused = self
-            .all_reduce
-            .as_ref()
-            .is_some_and(|all_reduce| all_reduce.fuses_norm(self.hidden_bytes * tokens));
-        let start_us = if is_fused { 0.0 } else { self.elementwise.start_us() };
+        let start_us = if self.fuses_norms(tokens) { 0.0 } else { self.elementwise.start_us() };
         self.num_norms * (start_us + self.elementwise.move_us(bytes))
     }
 
@@ -187,9 +214,12 @@ impl Layers {
     fn all_reduces_us(&self, num_tokens: u32) -> f64 {
         let tokens = f64::from(num_tokens);
         // A norm follows each.
-        let all_reduce_us = |token_bytes: f64| {
-            let all_reduce = self.all_reduce.as_ref().filter(|_| token_bytes > 0.0);
-            all_reduce.map_or(0.0, |all_reduce| all_reduce.fused_us(token_bytes * tokens))
+        let all_reduce_us = |token_bytes: f64| match &self.all_reduce {
+            Some(all_reduce) if token_bytes > 0.0 && self.fuse_allreduce_rms => {
+                all_reduce.fused_us(token_bytes * tokens)
+            }
+            Some(all_reduce) if token_bytes > 0.0 => all_reduce.time_us(token_bytes * tokens),
+            _ => 0.0,
         };
         let mut num_all_reduces = 2.0 * self.num_layers;
         if let Some((layers, experts)) = &self.experts
@@ -245,5 +275,28 @@ impl Projections {
         inputs.push((heads * mla.qk_nope_head_dim, mla.kv_lora_rank));
         inputs.push((heads * mla.v_head_dim, mla.kv_lora_rank));
         Self { inputs, output: (hidden, heads * mla.v_head_dim) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Profile;
+
+    /// Behind a fused norm nothing quantises to 4 bits but what leaves attention, and the norms start no kernels.
+    #[test]
+    fn a_fused_all_reduce_saves_kernels() {
+        let gpu = Gpu::find("B200").unwrap();
+        let profile = CompleteProfile::new(Profile::built_in(gpu).unwrap().clone(), gpu);
+        let model = Model { weight_dtype: Dtype::Nvfp4, ..Model::find("Llama-3.1-70B").unwrap() };
+        let time_us = |tp, fuse_allreduce_rms, tokens| {
+            let parallelism = Parallelism { fuse_allreduce_rms, ..Parallelism::tensor(tp) };
+            Layers::new(&model, gpu, &parallelism, &profile).time_us(tokens).sum_us()
+        };
+        let start_us = Elementwise::new(gpu, profile.elementwise(), profile.sampler()).start_us();
+        // Two norms and two quantisations in each of 80 layers.
+        assert!(time_us(8, false, 8) - time_us(8, true, 8) > 80.0 * 4.0 * start_us);
+        assert_eq!(time_us(1, false, 8), time_us(1, true, 8));
+        assert_eq!(time_us(8, false, 8192), time_us(8, true, 8192));
     }
 }

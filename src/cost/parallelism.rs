@@ -45,6 +45,8 @@ pub struct Parallelism {
     /// Ranks hold whole experts, each some of them, instead of a slice of every one.
     pub enable_expert_parallel: bool,
     pub all2all_backend: All2AllBackend,
+    /// Small all-reduces and the norms behind them are one kernel (`pass_config.fuse_allreduce_rms`).
+    pub fuse_allreduce_rms: bool,
 }
 
 impl All2AllBackend {
@@ -73,6 +75,7 @@ impl Parallelism {
             data_parallel_size: 1,
             enable_expert_parallel: false,
             all2all_backend: All2AllBackend::AllgatherReducescatter,
+            fuse_allreduce_rms: true,
         }
     }
 

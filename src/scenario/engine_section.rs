@@ -61,6 +61,8 @@ pub struct EngineSection {
     /// 1,024 on B200 and B300.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cudagraph_capture_size: Option<u32>,
+    /// Small all-reduces over NVLink and the norms behind them are one kernel.
+    pub fuse_allreduce_rms: bool,
     /// Number format of the weights, instead of the checkpoint's.
     pub quantization: Option<Dtype>,
     /// Number format of the KV cache, instead of the model's.
@@ -108,6 +110,7 @@ impl Default for EngineSection {
             enforce_eager: false,
             cudagraph_mode: CudagraphMode::default(),
             max_cudagraph_capture_size: None,
+            fuse_allreduce_rms: true,
             quantization: None,
             kv_cache_dtype: None,
             decode_context_parallel_size: engine.decode_context_parallel_size,
@@ -216,6 +219,7 @@ impl EngineSection {
             decode_context_parallel_size: self.decode_context_parallel_size.max(1),
             enable_expert_parallel: self.enable_expert_parallel,
             all2all_backend: self.all2all_backend,
+            fuse_allreduce_rms: self.fuse_allreduce_rms,
             ..Parallelism::tensor(self.tensor_parallel_size.max(1))
         }
     }

@@ -56,6 +56,8 @@ fn read_engine_json(path: &Path, gpu: &str) -> Result<Settings, BenchError> {
         gpu_memory_utilization: json["kv_cache"]["gpu_memory_utilization"].as_f64(),
         num_gpu_blocks: number("kv_cache", "num_gpu_blocks"),
         enable_prefix_caching: json["kv_cache"]["enable_prefix_caching"].as_bool(),
+        async_scheduling: None,
+        fuse_allreduce_rms: None,
         cudagraph_mode: CudagraphMode::default(),
         max_cudagraph_capture_size: number("engine_kwargs", "max_cudagraph_capture_size"),
         moe_format: None,

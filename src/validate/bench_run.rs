@@ -36,6 +36,8 @@ pub struct Settings {
     pub max_num_seqs: Option<u32>,
     pub max_num_batched_tokens: Option<u32>,
     pub block_size: Option<u32>,
+    pub async_scheduling: Option<bool>,
+    pub fuse_allreduce_rms: Option<bool>,
     pub cudagraph_mode: CudagraphMode,
     pub max_cudagraph_capture_size: Option<u32>,
     pub gpu_memory_utilization: Option<f64>,

@@ -9,13 +9,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use rand::RngExt;
+use rand_mt::Mt;
 
 use super::bench_run::ClosedLoopLoad;
 use crate::cost::host::HostLaw;
 use crate::prompt::TokenRuns;
 use crate::units::SimTime;
-use crate::workload::{Arrival, RequestSpec, Workload, WorkloadError, rng};
+use crate::workload::{Arrival, RequestSpec, Workload, WorkloadError};
+
+/// Default of the client's `--seed`.
+const SEED: u32 = 0;
 
 /// Token ids of one request; far enough apart that no two requests share one.
 const IDS_PER_REQUEST: u64 = 1 << 32;
@@ -36,13 +39,14 @@ impl FrontEndLog {
 }
 
 pub(super) struct ClosedLoop {
-    load: ClosedLoopLoad,
-    seed: u64,
+    concurrency: u32,
+    /// Tokens of prompt and answer of each request.
+    lengths: Vec<(u32, u32)>,
     host: HostLaw,
     /// From the end of an answer in the engine to the next request at the front end's queue, all
     /// that does not keep other requests waiting.
     round_trip: SimTime,
-    num_sent: u64,
+    num_sent: usize,
     /// Users who are about to send, by time and then by the request that they waited for.
     ready: BTreeMap<(SimTime, u64), ()>,
     /// When the front end has passed on all requests so far.
@@ -51,11 +55,11 @@ pub(super) struct ClosedLoop {
 }
 
 impl ClosedLoop {
-    pub fn new(load: ClosedLoopLoad, seed: u64, host: &HostLaw, log: FrontEndLog) -> Self {
+    pub fn new(load: ClosedLoopLoad, host: &HostLaw, log: FrontEndLog) -> Self {
         let ready = (0..u64::from(load.concurrency)).map(|user| ((SimTime::ZERO, user), ())).collect();
         Self {
-            load,
-            seed,
+            concurrency: load.concurrency,
+            lengths: lengths(&load),
             host: *host,
             round_trip: SimTime(host.frontend_latency_ns(load.concurrency)),
             num_sent: 0,
@@ -64,33 +68,47 @@ impl ClosedLoop {
             log,
         }
     }
+}
 
-    /// Tokens of prompt and answer of the next request.
-    fn lengths(&self) -> (u32, u32) {
-        let mut rng = rng::stream(self.seed, "closed loop lengths", self.num_sent);
-        let mut length = |longest: u32| {
-            let shortest = (f64::from(longest) * self.load.range_ratio) as u32;
-            rng.random_range(shortest.min(longest)..=longest).max(1)
-        };
-        (length(self.load.input_tokens), length(self.load.output_tokens))
+/// Those that vLLM's `benchmark_serving.py` and its copies draw: with the generator of `numpy.random.seed`, all
+/// prompts and then all answers.
+fn lengths(load: &ClosedLoopLoad) -> Vec<(u32, u32)> {
+    let mut generator = Mt::new(SEED);
+    let mut draw = |longest: u32| -> Vec<u32> {
+        let shortest = ((f64::from(longest) * load.range_ratio) as u32).min(longest);
+        (0..load.num_requests).map(|_| randint(&mut generator, shortest, longest).max(1)).collect()
+    };
+    let inputs = draw(load.input_tokens);
+    inputs.into_iter().zip(draw(load.output_tokens)).collect()
+}
+
+/// `numpy.random.randint(least, most + 1)`: as many bits as the largest needs, until they are not too many.
+fn randint(generator: &mut Mt, least: u32, most: u32) -> u32 {
+    let range = most - least;
+    if range == 0 {
+        return least;
+    }
+    let mask = u32::MAX >> range.leading_zeros();
+    loop {
+        let drawn = generator.next_u32() & mask;
+        if drawn <= range {
+            return least + drawn;
+        }
     }
 }
 
 impl Workload for ClosedLoop {
     fn peek(&mut self) -> Result<Option<SimTime>, WorkloadError> {
-        if self.num_sent == u64::from(self.load.num_requests) {
-            return Ok(None);
-        }
+        let Some(&(input, _)) = self.lengths.get(self.num_sent) else { return Ok(None) };
         let Some((&(at, _), ())) = self.ready.first_key_value() else { return Ok(None) };
-        let busy_ns = self.host.frontend_busy_ns(self.lengths().0);
-        Ok(Some(at.max(self.frontend_free_at) + SimTime(busy_ns)))
+        Ok(Some(at.max(self.frontend_free_at) + SimTime(self.host.frontend_busy_ns(input))))
     }
 
     fn next(&mut self) -> Result<Option<Arrival>, WorkloadError> {
         let Some(at) = self.peek()? else { return Ok(None) };
         let Some(((sent, _), ())) = self.ready.pop_first() else { return Ok(None) };
-        let (input, output) = self.lengths();
-        let index = self.num_sent;
+        let (input, output) = self.lengths[self.num_sent];
+        let index = self.num_sent as u64;
         self.num_sent += 1;
         self.frontend_free_at = at;
         self.log.push(at.since(sent).as_ns());
@@ -102,7 +120,7 @@ impl Workload for ClosedLoop {
     }
 
     fn finished(&mut self, index: u64, at: SimTime) {
-        self.ready.insert((at + self.round_trip, u64::from(self.load.concurrency) + index), ());
+        self.ready.insert((at + self.round_trip, u64::from(self.concurrency) + index), ());
     }
 
     fn tenants(&self) -> &[String] {
@@ -132,7 +150,7 @@ mod tests {
             ..HostLaw::default()
         };
         let log = FrontEndLog::default();
-        let mut workload = ClosedLoop::new(load, 1, &host, log.clone());
+        let mut workload = ClosedLoop::new(load, &host, log.clone());
         let first = workload.next().unwrap().unwrap();
         assert_eq!((first.at, first.request.index), (SimTime(2_000), 0));
         assert_eq!((first.request.prompt.len(), first.request.output.len()), (100, 10));
@@ -148,19 +166,19 @@ mod tests {
         assert!(workload.next().unwrap().is_none());
     }
 
+    /// `numpy.random.seed(0)`, `randint(819, 1025, size=8)`, `randint(6553, 8193, size=8)`.
     #[test]
-    fn lengths_are_drawn_from_the_range() {
+    fn lengths_are_those_of_the_benchmark() {
         let load = ClosedLoopLoad {
-            concurrency: 50,
-            num_requests: 50,
-            input_tokens: 100,
-            output_tokens: 10,
+            concurrency: 8,
+            num_requests: 8,
+            input_tokens: 1024,
+            output_tokens: 8192,
             range_ratio: 0.8,
         };
-        let mut workload = ClosedLoop::new(load, 1, &HostLaw::default(), FrontEndLog::default());
-        while let Some(arrival) = workload.next().unwrap() {
-            assert!((80..=100).contains(&arrival.request.prompt.len()));
-            assert!((8..=10).contains(&arrival.request.output.len()));
-        }
+        let (inputs, outputs): (Vec<u32>, Vec<u32>) = lengths(&load).into_iter().unzip();
+        assert_eq!(inputs, [991, 866, 936, 1011, 886, 1014, 922, 828]);
+        assert_eq!(outputs, [6830, 7152, 7647, 8049, 7153, 7973, 6867, 7258]);
+        assert_eq!(lengths(&ClosedLoopLoad { range_ratio: 1.0, ..load }), [(1024, 8192); 8]);
     }
 }

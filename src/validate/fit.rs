@@ -3,6 +3,10 @@
 //! A damped Gauss-Newton search over the logarithms of predicted over measured. A residual weighs
 //! less the further it is out (Cauchy), for tables hold runs that went wrong; each number is pulled
 //! towards what it is without any measurement, so that what the runs do not tell stays there.
+//!
+//! Which requests meet in a step changes at once with the time that they take in front of the engine, so
+//! the cost has several valleys along it. The search begins with a quick and a slow front end as well and
+//! keeps the lowest.
 
 use rayon::prelude::*;
 
@@ -18,6 +22,9 @@ const MAX_ITERATIONS: usize = 15;
 const MAX_STEPS: usize = 4;
 /// Less gain than this ends the search.
 const MIN_GAIN: f64 = 1e-3;
+/// Where the front end begins, beside where it is: `frontend_us`, `frontend_request_us`, `frontend_token_us`.
+const FRONT_ENDS: [[f64; 3]; 2] = [[3e3, 300.0, 0.3], [8e3, 2e3, 3.0]];
+const NUM_STARTS: usize = 1 + FRONT_ENDS.len();
 /// The figures that are fitted: those that most sources have.
 const FITTED: [Metric; 4] = [Metric::TtftMeanMs, Metric::TpotMeanMs, Metric::E2eMeanMs, Metric::MakespanS];
 
@@ -74,38 +81,27 @@ pub fn fit_host(
             hint: "give results with a closed loop or with every request's arrival",
         });
     }
-    let mut host = start.host;
-    let mut residuals = problem.residuals(&host);
-    let before_percent = median_percent(&residuals);
-    let mut cost = problem.cost(&host, &residuals);
-    let mut damping = 1e-3;
-    for _ in 0..MAX_ITERATIONS {
-        let jacobian = problem.jacobian(&host, &residuals);
-        let mut gain = 0.0;
-        // Ever shorter steps until one is downhill.
-        for _ in 0..MAX_STEPS {
-            let step = problem.step(&host, &residuals, &jacobian, damping);
-            let mut next = host;
-            for (term, change) in TERMS.iter().zip(step) {
-                let value = (term.get)(&mut next);
-                *value = (*value + change).max(term.least);
-            }
-            let next_residuals = problem.residuals(&next);
-            let next_cost = problem.cost(&next, &next_residuals);
-            if next_cost < cost {
-                gain = (cost - next_cost) / cost;
-                (host, residuals, cost) = (next, next_residuals, next_cost);
-                damping *= 0.3;
-                break;
-            }
-            damping = (damping * 10.0).max(1e-2);
-        }
-        if gain < MIN_GAIN {
-            break;
-        }
-    }
+    let before_percent = median_percent(&problem.residuals(&start.host));
+    let mut starts = vec![start.host];
+    starts.extend(FRONT_ENDS.map(|[frontend_us, frontend_request_us, frontend_token_us]| HostLaw {
+        frontend_us,
+        frontend_request_us,
+        frontend_token_us,
+        ..start.host
+    }));
+    let found: Vec<Found> = starts.into_par_iter().map(|host| problem.search(host)).collect();
+    let best = found.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost));
+    let Found { host, residuals, .. } = best.unwrap_or_default();
     let after_percent = median_percent(&residuals);
     Ok(HostFit { host, num_runs: problem.servers.len(), before_percent, after_percent })
+}
+
+/// Where a search ended.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    host: HostLaw,
+    residuals: Vec<f64>,
+    cost: f64,
 }
 
 /// Median |predicted / measured - 1| of logarithms.
@@ -149,13 +145,48 @@ impl<'a> Problem<'a> {
         Self { start, servers, progress }
     }
 
+    /// Downhill from there.
+    fn search(&self, mut host: HostLaw) -> Found {
+        let mut residuals = self.residuals(&host);
+        let mut cost = self.cost(&host, &residuals);
+        let mut damping = 1e-3;
+        for _ in 0..MAX_ITERATIONS {
+            let jacobian = self.jacobian(&host, &residuals);
+            let mut gain = 0.0;
+            // Ever shorter steps until one is downhill.
+            for _ in 0..MAX_STEPS {
+                let step = self.step(&host, &residuals, &jacobian, damping);
+                let mut next = host;
+                for (term, change) in TERMS.iter().zip(step) {
+                    let value = (term.get)(&mut next);
+                    *value = (*value + change).max(term.least);
+                }
+                let next_residuals = self.residuals(&next);
+                let next_cost = self.cost(&next, &next_residuals);
+                if next_cost < cost {
+                    gain = (cost - next_cost) / cost;
+                    (host, residuals, cost) = (next, next_residuals, next_cost);
+                    damping *= 0.3;
+                    break;
+                }
+                damping = (damping * 10.0).max(1e-2);
+            }
+            if gain < MIN_GAIN {
+                break;
+            }
+        }
+        Found { host, residuals, cost }
+    }
+
     /// ln(predicted / measured) of every figure, in the order of the runs.
     fn residuals(&self, host: &HostLaw) -> Vec<f64> {
         let profile = Profile { host: *host, ..self.start.clone() };
         let of_run = |(server, load, figures): &Measured<'_>| {
             let parts = server.run(load, &profile).unwrap_or_default();
             let prediction = parts.into_iter().next().unwrap_or_default();
-            (self.progress)(self.servers.len() * (1 + MAX_ITERATIONS * (TERMS.len() + MAX_STEPS)));
+            (self.progress)(
+                self.servers.len() * NUM_STARTS * (1 + MAX_ITERATIONS * (TERMS.len() + MAX_STEPS)),
+            );
             let residual = |(metric, measured): &(Metric, f64)| {
                 // What the simulation cannot say is neither right nor wrong.
                 prediction.metrics.get(metric).map_or(0.0, |predicted| (predicted / measured).ln())

@@ -26,6 +26,7 @@ mod serve_json;
 mod simulate;
 mod summary;
 mod table;
+mod versions;
 
 pub use bench_file::read_bench_file;
 pub use bench_run::{BenchRun, Load, Settings};

@@ -1,16 +1,18 @@
 //! Settings that a published table leaves out and the benchmark's own scripts state.
 //!
 //! Tables of closed loops with the models and lengths below hold results of the public benchmark InferenceMAX
-//! (later InferenceX). Its client draws every length between 80 % and the whole, and sends ten
-//! requests for each user. How its scripts start vLLM is in `benchmarks/` of the repository
-//! SemiAnalysisAI/InferenceX, when that changed in its `perf-changelog.yaml`; the day of a run decides between
-//! versions of a script. Steps take 8,192 tokens, stated or vLLM's default then, unless said otherwise.
+//! (later InferenceX). Its client (`utils/bench_serving/benchmark_serving.py` of the repository
+//! SemiAnalysisAI/InferenceX) draws every length between 80 % and the whole, and sends ten requests for each user,
+//! the first of all users at once, when the answers to its warm-up are there. How its scripts start vLLM is in
+//! `benchmarks/` of the same repository, when that changed in its `perf-changelog.yaml`; the day of a run decides
+//! between versions of a script. Steps take 8,192 tokens, stated or vLLM's default then, unless said otherwise.
 //!
-//! The collection's own runs of vLLM 0.12 were set up by AIConfigurator, whose generator gives a step
-//! as many tokens as the prompt has, 1,500 and the requests of a batch, of which it takes 512 at least
-//! (`rule_plugin/vllm.rule` of the repository ai-dynamo/aiconfigurator). The table does not say so,
-//! but no other limit fits: at 8 users with 1,024 tokens each the first token came after 126 ms, which
-//! a step of all eight does not allow, and 128 users with 4,096 were served 3,900 tokens a step.
+//! The collection's own runs of vLLM 0.12 were set up by AIConfigurator, whose generator for benchmarks gives a
+//! step as many tokens as the prompt has, the requests of a batch and 1,500 more
+//! (`rule_plugin/benchmark/vllm.rule` of the repository ai-dynamo/aiconfigurator). The table does not say so, but
+//! no other limit fits: at 8 users with 1,024 tokens each the first token came after 126 ms, which a step of all
+//! eight does not allow, and with a fixed 512 in place of the batch TTFT of 8 users with 4,096 is a quarter too
+//! long.
 
 use super::bench_run::{ClosedLoopLoad, Settings};
 use crate::cost::{CudagraphMode, Format};
@@ -30,14 +32,14 @@ pub(super) fn multiplies_ranks(source: &str, [tp, dp, ep]: [u32; 3]) -> bool {
 
 /// Source and version of the runs that AIConfigurator set up.
 const AICONFIGURATOR: (&str, &str) = ("aiconfigurator/silicon_sample.csv", "0.12.0");
-/// What its step takes beyond the tokens of a prompt.
-const AICONFIGURATOR_TOKENS: u32 = 512 + 1500;
+/// What its step takes beyond the tokens of a prompt and one for each user.
+const AICONFIGURATOR_TOKENS: u32 = 1500;
 
 /// Fills in what the benchmark states; other loads stay as they are. `measured_on` is a day such as 2026-04-03,
 /// or empty.
 pub(super) fn fill_in(source: &str, measured_on: &str, settings: &mut Settings, load: &mut ClosedLoopLoad) {
     if (source, settings.engine_version.as_str()) == AICONFIGURATOR {
-        let tokens = load.input_tokens.saturating_add(AICONFIGURATOR_TOKENS);
+        let tokens = load.input_tokens.saturating_add(AICONFIGURATOR_TOKENS).saturating_add(load.concurrency);
         settings.max_num_batched_tokens.get_or_insert(tokens);
         return;
     }
@@ -67,6 +69,8 @@ fn is_blackwell(settings: &Settings) -> bool {
 /// `70b_fp8_*.sh` and `70b_fp4_*.sh` of October 2025, for vLLM 0.10.2, which captured no whole batches unless
 /// told to.
 fn llama(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
+    settings.async_scheduling = Some(true);
+    settings.fuse_allreduce_rms = Some(is_blackwell(settings));
     settings.kv_cache_dtype.get_or_insert_with(|| FP8.to_owned());
     if is_blackwell(settings) {
         settings.max_num_seqs.get_or_insert(512);
@@ -77,18 +81,22 @@ fn llama(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
     }
 }
 
-/// `gptoss_fp4_*.sh`. Runs without a version are those of vLLM 0.11.0, whose graphs left attention out.
+/// `gptoss_fp4_*.sh`. Runs without a version are those of vLLM 0.11.0, where the scripts for Hopper ask for graphs
+/// that leave attention out.
 fn gpt_oss(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
+    settings.async_scheduling = Some(true);
     settings.max_cudagraph_capture_size = Some(2_048);
-    if settings.engine_version.is_empty() {
-        settings.cudagraph_mode = CudagraphMode::Piecewise;
-    }
     if is_blackwell(settings) {
+        settings.fuse_allreduce_rms = Some(true);
         settings.kv_cache_dtype.get_or_insert_with(|| FP8.to_owned());
         settings.max_num_seqs.get_or_insert(512);
         // VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8
         settings.moe_format = Some(Format::Mxfp4Mxfp8);
     } else {
+        if settings.engine_version.is_empty() {
+            settings.cudagraph_mode = CudagraphMode::Piecewise;
+            settings.fuse_allreduce_rms = Some(false);
+        }
         settings.max_num_seqs.get_or_insert(load.concurrency);
         // VLLM_MXFP4_USE_MARLIN; before vLLM shipped Triton's kernels, its choice.
         settings.moe_format = Some(Format::Mxfp4Marlin);

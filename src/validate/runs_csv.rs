@@ -106,6 +106,8 @@ fn read_settings(row: &Row<'_>) -> Result<Settings, BenchError> {
             "" => None,
             text => Some(text.eq_ignore_ascii_case("true")),
         },
+        async_scheduling: None,
+        fuse_allreduce_rms: None,
         cudagraph_mode: CudagraphMode::default(),
         max_cudagraph_capture_size: row.get("max_cudagraph_capture_size", COUNT)?,
         moe_format: None,

@@ -108,6 +108,8 @@ impl ServeResult {
             num_gpu_blocks: number("num_gpu_blocks"),
             enable_prefix_caching: text("enable_prefix_caching")
                 .map(|text| text.eq_ignore_ascii_case("true")),
+            async_scheduling: None,
+            fuse_allreduce_rms: None,
             cudagraph_mode: CudagraphMode::default(),
             max_cudagraph_capture_size: number("max_cudagraph_capture_size"),
             moe_format: None,

@@ -10,7 +10,7 @@ use super::closed_loop::{ClosedLoop, FrontEndLog};
 use super::ladder::{LadderWorkload, StageFigures};
 use super::recorded::Recorded;
 use super::requests_csv::latency_metrics;
-use super::{BenchError, Metric};
+use super::{BenchError, Metric, versions};
 use crate::catalog::{Gpu, MemoryConfig, Model, size_kv_cache};
 use crate::cost::{Format, Profile, StepShape, StepTime};
 use crate::engine::kv_cache::BlockEviction;
@@ -19,14 +19,8 @@ use crate::simulation::{Observer, RequestRecord, StepRecord};
 use crate::units::SimTime;
 use crate::workload::Workload;
 
-/// Lengths of random prompts are drawn with this seed.
+/// What a ladder draws is drawn with this seed.
 const SEED: u64 = 1;
-/// `VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS` is on from this version.
-const ESTIMATES_CUDAGRAPHS: (u32, u32) = (0, 21);
-/// Asynchronous scheduling is the default from this version.
-const SCHEDULES_ASYNC: (u32, u32) = (0, 14);
-/// Before this version a request was admitted when its first chunk fitted.
-const RESERVES_FULL_ISL: (u32, u32) = (0, 19);
 
 /// Profile by GPU: the built-in ones, or those given for their GPU.
 #[derive(Clone, Debug, Default)]
@@ -70,7 +64,7 @@ impl Server {
         let settings = &run.settings;
         let model = Model::find(&settings.model).map_err(|error| error.to_string())?;
         let gpu = Gpu::find(&settings.gpu).map_err(|error| error.to_string())?;
-        let mut engine = engine_section(settings, &model, load);
+        let mut engine = engine_section(settings, gpu, &model, load);
         let cluster = match load {
             Some(Load::Ladder { ladder, .. }) => {
                 json!({"replicas": ladder.num_replicas, "router": ladder.router})
@@ -119,7 +113,7 @@ impl Server {
         };
         let workload: Box<dyn Workload> = match load {
             Load::Recorded(requests) => Box::new(Recorded::new(requests, SimTime::ZERO)),
-            Load::ClosedLoop(load) => Box::new(ClosedLoop::new(*load, SEED, &profile.host, log.clone())),
+            Load::ClosedLoop(load) => Box::new(ClosedLoop::new(*load, &profile.host, log.clone())),
             Load::Ladder { ladder, .. } => Box::new(LadderWorkload::new(ladder.as_ref().clone(), SEED)),
         };
         let mut served = profile.clone();
@@ -153,7 +147,7 @@ impl Server {
     }
 }
 
-fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> serde_json::Value {
+fn engine_section(settings: &Settings, gpu: &Gpu, model: &Model, load: Option<&Load>) -> serde_json::Value {
     let longest = match load {
         Some(Load::Recorded(requests)) => {
             requests.iter().map(|request| request.prompt.len() + request.num_output_tokens).max()
@@ -171,8 +165,9 @@ fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> se
         "max_model_len": settings.max_model_len.unwrap_or(longest),
         "enable_prefix_caching": settings.enable_prefix_caching.unwrap_or(true),
         "cudagraph_mode": settings.cudagraph_mode,
-        "async_scheduling": is_since(settings, SCHEDULES_ASYNC),
-        "scheduler_reserve_full_isl": is_since(settings, RESERVES_FULL_ISL),
+        "async_scheduling": versions::schedules_async(settings),
+        "fuse_allreduce_rms": versions::fuses_all_reduce(settings, gpu),
+        "scheduler_reserve_full_isl": versions::reserves_full_isl(settings),
     });
     let mut set = |field: &str, value: Option<serde_json::Value>| {
         if let Some(value) = value {
@@ -186,15 +181,6 @@ fn engine_section(settings: &Settings, model: &Model, load: Option<&Load>) -> se
     set("quantization", weight_format(settings, model).map(|dtype| json!(dtype)));
     set("kv_cache_dtype", settings.kv_cache_dtype.as_ref().map(|dtype| json!(dtype)));
     engine
-}
-
-/// A version that nobody names is today's, unless the run is dated before 2026, when both of the above
-/// came.
-fn is_since(settings: &Settings, since: (u32, u32)) -> bool {
-    match settings.version() {
-        Some(version) => version >= since,
-        None => !(2023..2026).any(|year: u32| settings.engine_version.contains(&year.to_string())),
-    }
 }
 
 /// The name of the weights' format, where it is not that of the built-in checkpoint.
@@ -222,9 +208,7 @@ fn memory_config(settings: &Settings, scenario: &Scenario) -> MemoryConfig {
         block_size: engine.block_size,
         max_num_batched_tokens: engine.max_num_batched_tokens,
         max_num_seqs: engine.max_num_seqs,
-        // A version that nobody names is today's; one that is named and has no number is an old one.
-        estimate_cudagraphs: settings.engine_version.is_empty()
-            || settings.version().is_some_and(|version| version >= ESTIMATES_CUDAGRAPHS),
+        estimate_cudagraphs: versions::estimates_cudagraphs(settings),
         has_draft_head: false,
     }
 }

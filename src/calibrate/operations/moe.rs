@@ -74,6 +74,12 @@ const QUANTISED: &[&str] = &[
     "absent_share",
 ];
 
+/// Marlin's layers have a fixed part of 33 to 40 us with eight choices of a token (int4) and of 48 to 65 with
+/// sixteen (mxfp4) on H100, H200 and B200, that is 1.9 to 3.6 us for each. Each format has been timed with one
+/// number of choices, so no fit can tell; gpt-oss, which mxfp4's numbers are for too, makes four. What servers of
+/// it took speaks for the lower end.
+const MARLIN_CHOICE_US: f64 = 2.0;
+
 pub(in crate::calibrate) struct MoeOperation;
 
 impl Operation for MoeOperation {
@@ -89,8 +95,9 @@ impl Operation for MoeOperation {
         } else {
             QUANTISED
         };
+        let choice_us = if format == Format::Mxfp4Marlin { MARLIN_CHOICE_US } else { 0.0 };
         [BlockRows::Default, BlockRows::Tokens, BlockRows::Blockwise, BlockRows::Fitted]
-            .map(|rows| Variant { law: MoeLaw::neutral(rows), free })
+            .map(|rows| Variant { law: MoeLaw { choice_us, ..MoeLaw::neutral(rows) }, free })
             .into_iter()
             .collect()
     }

@@ -205,6 +205,15 @@ impl RouterConfig {
         }
     }
 
+    /// Whether a prompt's beginning plays a part.
+    pub fn looks_at_prefixes(&self) -> bool {
+        match self.policy {
+            RouterPolicy::PrefixAware | RouterPolicy::KvAware | RouterPolicy::KvCost => true,
+            RouterPolicy::Weighted => self.weights.prefix > 0.0,
+            _ => false,
+        }
+    }
+
     /// How a router that reads events hashes.
     pub fn hash(&self) -> RouterHash {
         RouterHash {

@@ -58,6 +58,10 @@ impl Runs<'_> {
         let settings = &self.planner.header.settings;
         let mut looks: Vec<LoadResult> = Vec::new();
         let found = highest_load(1.0, settings.precision, |load| {
+            // Another one than the asked load may be beyond what the workload's rate can be.
+            if load != 1.0 && scenario.scaled(load).is_err() {
+                return Ok(None);
+            }
             let seen = self.look(Setup { candidate, load, replicas: 1, router: 0 })?;
             let look = Look {
                 verdict: seen.verdict,
@@ -65,7 +69,7 @@ impl Runs<'_> {
                 is_least: seen.measured.mean_concurrency < ALONE || self.has_too_few_requests(&seen),
             };
             looks.push(seen);
-            Ok(look)
+            Ok(Some(look))
         })?;
         let mut at = |load: Option<f64>| {
             let index = looks.iter().position(|look| Some(look.load) == load)?;

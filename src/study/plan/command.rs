@@ -118,6 +118,9 @@ pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) 
         let mode = engine.cudagraph_mode.name().to_uppercase();
         option("compilation-config.cudagraph_mode", Some(mode));
     }
+    if !engine.fuse_allreduce_rms {
+        option("compilation-config.pass_config.fuse_allreduce_rms", Some("false".to_owned()));
+    }
     if engine.watermark != usual.watermark {
         option("watermark", Some(engine.watermark.to_string()));
     }
@@ -234,7 +237,7 @@ mod tests {
     use crate::simulation::router::RouterPolicy;
 
     /// Options of `vllm serve` in vLLM 0.33.0, as its parser names them.
-    const KNOWN: [&str; 29] = [
+    const KNOWN: [&str; 30] = [
         "--tensor-parallel-size",
         "--decode-context-parallel-size",
         "--gpu-memory-utilization",
@@ -253,6 +256,7 @@ mod tests {
         "--no-scheduler-reserve-full-isl",
         "--enforce-eager",
         "--compilation-config.cudagraph_mode",
+        "--compilation-config.pass_config.fuse_allreduce_rms",
         "--max-cudagraph-capture-size",
         "--enable-prompt-embeds",
         "--watermark",
@@ -302,7 +306,7 @@ mod tests {
              max_num_batched_tokens: 2048, max_num_scheduled_tokens: 1024, num_gpu_blocks_override: 5000, \
              block_size: 32, long_prefill_token_threshold: 512, enable_prefix_caching: true, \
              async_scheduling: false, scheduler_reserve_full_isl: false, enforce_eager: true, \
-             cudagraph_mode: full_decode_only, max_cudagraph_capture_size: 256, \
+             cudagraph_mode: full_decode_only, max_cudagraph_capture_size: 256, fuse_allreduce_rms: false, \
              enable_prompt_embeds: true, watermark: 0.01, prefix_caching_hash_algo: xxhash, \
              scheduling_policy: priority, quantization: fp8, kv_cache_dtype: fp8, \
              kv_events_config: {enable_kv_cache_events: true}, \

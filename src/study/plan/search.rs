@@ -28,19 +28,20 @@ pub(super) struct Found {
     pub not_met: Option<f64>,
 }
 
-/// Looks from `first` on, until the two loads are no further apart than `1 + precision`.
+/// Looks from `first` on, until the two loads are no further apart than `1 + precision`, or `look` says that a
+/// workload cannot have such a load.
 ///
 /// # Errors
 /// Those of `look`.
 pub(super) fn highest_load<E>(
     first: f64,
     precision: f64,
-    mut look: impl FnMut(f64) -> Result<Look, E>,
+    mut look: impl FnMut(f64) -> Result<Option<Look>, E>,
 ) -> Result<Found, E> {
     let mut found = Found::default();
     let mut load = first;
     loop {
-        let seen = look(load)?;
+        let Some(seen) = look(load)? else { return Ok(found) };
         if seen.verdict == Verdict::Met {
             found.met = Some(load);
         } else {
@@ -108,7 +109,7 @@ mod tests {
         let found = highest_load(1.0, precision, |load| {
             looks += 1;
             let verdict = if load <= limit { Verdict::Met } else { Verdict::Missed };
-            Ok::<_, ()>(Look { verdict, served_share: (limit / load).min(1.0), is_least: load < 1e-3 })
+            Ok::<_, ()>(Some(Look { verdict, served_share: (limit / load).min(1.0), is_least: load < 1e-3 }))
         });
         (found.unwrap(), looks)
     }
@@ -133,10 +134,19 @@ mod tests {
     }
 
     #[test]
+    fn a_load_that_cannot_be_had_ends_the_search() {
+        let look = |load: f64| {
+            let met = Look { verdict: Verdict::Met, served_share: 1.0, is_least: false };
+            Ok::<_, ()>((load < 10.0).then_some(met))
+        };
+        assert_eq!(highest_load(1.0, 0.1, look).unwrap(), Found { met: Some(8.0), not_met: None });
+    }
+
+    #[test]
     fn what_runs_cannot_tell_is_not_met() {
         let look = |load: f64| {
             let verdict = if load <= 2.0 { Verdict::Met } else { Verdict::Open };
-            Ok::<_, ()>(Look { verdict, served_share: 1.0, is_least: false })
+            Ok::<_, ()>(Some(Look { verdict, served_share: 1.0, is_least: false }))
         };
         let found = highest_load(1.0, 0.01, look).unwrap();
         assert!(found.met.unwrap() <= 2.0 && found.not_met.unwrap() > 2.0);

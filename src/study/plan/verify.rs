@@ -13,6 +13,10 @@ use super::result::{FleetCheck, LoadResult, Outcome, PlanResult};
 use super::run::{Runs, Setup, Stopped};
 use super::search::fewest_replicas;
 use crate::simulation::Endpoints;
+use crate::simulation::router::RouterConfig;
+
+/// A fleet whose hit rate is so much below that of a replica alone could do with another router.
+const HITS_LOST: f64 = 0.05;
 
 impl Runs<'_> {
     /// Simulates the fleets on the front, then those that are within reach of it. A fleet that needs more
@@ -88,6 +92,15 @@ impl Runs<'_> {
             let config = &best.router;
             (capacity.command, capacity.notes) = super::candidate::start(scenario, Some(config));
             capacity.router = Some(router);
+        }
+        let lost = capacity.highest.measured.hit_rate() - best.at_load.measured.hit_rate();
+        if lost > HITS_LOST && !settings.routers.iter().any(RouterConfig::looks_at_prefixes) {
+            capacity.notes.push(format!(
+                "a replica alone finds {:.1} % of its prompt tokens in its cache, and in this fleet {:.1} %: a router \
+                 that looks at prefixes may save replicas (`routers: [{{policy: prefix_aware}}, {{policy: kv_aware}}]`)",
+                100.0 * capacity.highest.measured.hit_rate(),
+                100.0 * best.at_load.measured.hit_rate()
+            ));
         }
         capacity.verified = checks;
     }
