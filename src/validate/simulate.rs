@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use rayon::prelude::*;
 use serde_json::json;
 
 use super::bench_run::{BenchRun, Load, Settings};
@@ -19,8 +20,9 @@ use crate::simulation::{Observer, RequestRecord, StepRecord};
 use crate::units::SimTime;
 use crate::workload::Workload;
 
-/// What a ladder draws is drawn with this seed.
-const SEED: u64 = 1;
+/// A ladder's arrivals, the order of its prompts and what its router leaves to chance were measured once and
+/// are drawn so often: where a percentile lies between two waves of answers, one draw tells little.
+const LADDER_SEEDS: u64 = 4;
 
 /// Profile by GPU: the built-in ones, or those given for their GPU.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +48,24 @@ pub(super) struct Prediction {
     pub metrics: BTreeMap<Metric, f64>,
     /// A step in the middle of the load: every user decodes half-way through an answer.
     pub decode_step: StepTime,
+}
+
+impl Prediction {
+    /// Of several draws of the same load, each figure over those that have it.
+    fn mean<'a>(draws: impl Iterator<Item = &'a Self>) -> Self {
+        let mut sums: BTreeMap<Metric, (f64, f64)> = BTreeMap::new();
+        let mut decode_step = StepTime::default();
+        for draw in draws {
+            decode_step = draw.decode_step;
+            for (&metric, &value) in &draw.metrics {
+                let (sum, count) = sums.entry(metric).or_default();
+                *sum += value;
+                *count += 1.0;
+            }
+        }
+        let metrics = sums.into_iter().map(|(metric, (sum, count))| (metric, sum / count)).collect();
+        Self { metrics, decode_step }
+    }
 }
 
 /// A server that can be simulated with one profile after another.
@@ -91,8 +111,17 @@ impl Server {
         Ok(Self { scenario, num_gpu_blocks, moe_format: settings.moe_format, is_remote: settings.is_remote })
     }
 
-    /// What is predicted for each part of the load.
+    /// What is predicted for each part of the load; of a ladder the means over several seeds.
     pub fn run(&self, load: &Load, profile: &Profile) -> Result<Vec<Prediction>, String> {
+        let num_seeds = if matches!(load, Load::Ladder { .. }) { LADDER_SEEDS } else { 1 };
+        let draws: Result<Vec<Vec<Prediction>>, String> =
+            (1..=num_seeds).into_par_iter().map(|seed| self.run_once(seed, load, profile)).collect();
+        let draws = draws?;
+        let num_parts = draws.first().map_or(0, Vec::len);
+        Ok((0..num_parts).map(|part| Prediction::mean(draws.iter().map(|draw| &draw[part]))).collect())
+    }
+
+    fn run_once(&self, seed: u64, load: &Load, profile: &Profile) -> Result<Vec<Prediction>, String> {
         let num_users = match load {
             Load::ClosedLoop(load) => load.concurrency,
             // The front end of the server's own process streams nothing.
@@ -114,7 +143,7 @@ impl Server {
         let workload: Box<dyn Workload> = match load {
             Load::Recorded(requests) => Box::new(Recorded::new(requests, SimTime::ZERO)),
             Load::ClosedLoop(load) => Box::new(ClosedLoop::new(*load, &profile.host, log.clone())),
-            Load::Ladder { ladder, .. } => Box::new(LadderWorkload::new(ladder.as_ref().clone(), SEED)),
+            Load::Ladder { ladder, .. } => Box::new(LadderWorkload::new(ladder.as_ref().clone(), seed)),
         };
         let mut served = profile.clone();
         if let Some(fit) = self.moe_format.and_then(|format| profile.moe.get(&format)) {
@@ -123,7 +152,9 @@ impl Server {
         }
         let cost = |pool: &Pool| pool.cost_with(served.clone());
         let decode_step = cost(&self.scenario.pools[0]).step_time(&decode_shape(load));
-        let mut simulation = self.scenario.build_with(workload, &cost).map_err(|error| error.to_string())?;
+        let mut scenario = self.scenario.clone();
+        scenario.file.seed = seed;
+        let mut simulation = scenario.build_with(workload, &cost).map_err(|error| error.to_string())?;
         let parts = match load {
             Load::Ladder { ladder, .. } => {
                 let mut figures = StageFigures::new(ladder, &frontend_ns);
