@@ -112,6 +112,8 @@ impl Operation for MoeOperation {
             experts_per_token: f64::from(shape.experts_per_token) / f64::from(shape.expert_parallel),
             rows_per_token: f64::from(shape.experts_per_token),
             expert_matrices: shape.expert_matrices,
+            // Its loads are known.
+            is_balanced: true,
             dtype: format.weights(),
             is_tuned: format == Format::Bf16 && tuned_moe::is_tuned(gpu, num_experts, shape.inter),
         };
