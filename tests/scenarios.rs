@@ -134,7 +134,13 @@ fn check_effect(name: &str, summary: &serde_json::Value, out: &Path) {
             let reads = &summary["fleet"]["kv_reads"];
             let finished = summary["requests"]["finished"].as_u64().unwrap();
             assert_eq!(reads["blocks"], 375 * finished);
-            assert_eq!(summary["fleet"]["replicas"][0]["finished_requests"], 0);
+            // Each request passes a replica of either role.
+            let by_role = |role: &str| {
+                let replicas = summary["fleet"]["replicas"].as_array().unwrap().iter();
+                let of_role = replicas.filter(|replica| replica["role"] == role);
+                of_role.map(|replica| replica["finished_requests"].as_u64().unwrap()).sum::<u64>()
+            };
+            assert_eq!((by_role("prefill"), by_role("decode")), (finished, finished));
         }
         "data_parallel" => {
             let ranks = summary["fleet"]["replicas"].as_array().unwrap();
