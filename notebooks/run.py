@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -19,6 +20,9 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> int:
     check = sys.argv[1:] == ["--check"]
+    if "KVSIM" in os.environ:
+        # Notebooks run in their own folder.
+        os.environ["KVSIM"] = str(Path(os.environ["KVSIM"]).resolve())
     for path in sorted(HERE.glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         began = time.monotonic()
