@@ -77,14 +77,14 @@ fn figure(outcomes: &[&Outcome], metric: Metric) -> Option<RankedFigure> {
         by_strategy.entry(routing).or_default().insert(*stage, both);
         by_rate.entry(*stage).or_default().push(both);
     }
-    let means: Vec<(f64, f64)> =
-        by_strategy.values().map(|by_rate| means(by_rate.values().copied())).collect();
     let strategies: Vec<&BTreeMap<usize, (f64, f64)>> = by_strategy.values().collect();
+    let means: Vec<(f64, f64)> =
+        strategies.iter().map(|at_rates| means(at_rates.values().copied())).collect();
     let pairs = (0..strategies.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
     let pairs: Vec<bool> =
         pairs.filter_map(|(a, b)| is_in_order(&differences(strategies[a], strategies[b]))).collect();
     let at_rates: Vec<f64> = by_rate.values().filter_map(|both| spearman(both)).collect();
-    let strategies = by_strategy.keys().zip(&means).map(|(&routing, &(measured, predicted))| StrategyMeans {
+    let with_means = by_strategy.keys().zip(&means).map(|(&routing, &(measured, predicted))| StrategyMeans {
         routing: routing.to_owned(),
         measured,
         predicted,
@@ -96,7 +96,7 @@ fn figure(outcomes: &[&Outcome], metric: Metric) -> Option<RankedFigure> {
         of_runs: spearman(&runs)?,
         num_pairs: pairs.len(),
         num_pairs_in_order: pairs.iter().filter(|&&in_order| in_order).count(),
-        strategies: strategies.collect(),
+        strategies: with_means.collect(),
     })
 }
 
