@@ -196,7 +196,6 @@ mod tests {
             compute_efficiency: 0.7,
             memory_efficiency: 0.8,
             p: 3.0,
-            tile_loss: 0.2,
             pad_k: 200.0,
             quantisation_passes: 2.0,
             ..GemmLaw::neutral(Tiling::ByRows)

@@ -173,6 +173,7 @@ impl Row<'_> {
             num_experts: experts,
             expert_matrices: self.expert_matrices((hidden, inter, topk, experts)),
             expert_parallel: ranks,
+            is_cutlass: self.optional("kernel").contains("flashinfer_cutlass"),
             loads: match self.count_or_0("activated_experts")? {
                 0 => routings.loads(&routing),
                 hit => ExpertLoads::independent(f64::from(tokens) * f64::from(topk), f64::from(hit)),

@@ -63,6 +63,7 @@ impl ExpertLayer {
             is_balanced: moe.is_balanced,
             dtype: moe.expert_dtype,
             is_tuned: moe.expert_dtype == Dtype::Bf16 && tuned_moe::is_tuned(gpu, num_experts, inter),
+            is_cutlass: false,
         };
         let busiest = BusiestRank::new(ranks, moe.num_experts_per_tok, num_experts);
         Some(Self {

@@ -5,19 +5,20 @@
 //! all `s` splits,
 //!
 //! ```text
-//! compute = waves(tiles / SMs) 2 tm tn (k / s + pad_k) / (peak / SMs / tile_loss(tm, tn))
+//! compute = waves(tiles / SMs) 2 tm tn (k / s + pad_k) / (peak / SMs / tile_loss(tm, tn)) tall(m)
 //! memory  = (bytes + partial sums) / bandwidth / min(1, sm_bandwidth tiles / SMs)
-//! t       = t0 + throttled(pnorm(compute, memory) + split_us if s > 1) + quantisation
+//! t       = t0 + pnorm(compute, memory) + split_us if s > 1 + quantisation
 //! ```
 //!
 //! Bytes are activations, weights and output once each. Products in 8 and 4 bits pay for quantising
-//! their activations first: passes over them, and a row's own length. vLLM's CUTLASS kernels for
-//! Hopper's fp8 choose the tile by the number of rows alone ([`Tiling::ByRows`], the dispatch of
-//! `scaled_mm_c3x`), which costs narrow products dearly.
+//! their activations first: passes over them, and a row's own length; a single row can take another,
+//! slower kernel. vLLM's CUTLASS kernels for Hopper's fp8 choose the tile by the number of rows alone
+//! ([`Tiling::ByRows`], the dispatch of `scaled_mm_c3x`), which costs narrow products dearly, and they
+//! take longer the emptier the last tile of the rows is.
 
 use serde::{Deserialize, Serialize};
 
-use super::law::{L2, law, throttled, waves};
+use super::law::{L2, law, tall, waves};
 use super::smooth_max::smooth_max;
 use crate::catalog::{Dtype, Gpu};
 
@@ -55,14 +56,20 @@ law! {
         sm_bandwidth = 2.0 in [0.3, 8.0] else 0.0,
         /// Adding up the splits, microseconds.
         split_us = 1.5 in [0.0, 10.0] else 0.0,
-        /// Loss to the power limit for each factor of e beyond 500 us.
-        throttle = 0.02 in [0.0, 0.15] else 0.0,
-        /// Speed of a warm L2 against memory, for operands up to a tenth of its size.
+        /// Loss of compute for each doubling of the rows beyond 2,048.
+        tall_loss = 0.1 in [0.0, 1.0] else 0.0,
+        /// Loss of compute where the last tile of more than 256 rows is all but empty.
+        empty_tile_loss = 0.2 in [0.0, 1.0] else 0.0,
+        /// Speed of a warm L2 against memory.
         l2_speedup = 1.5 in [1.0, 5.0] else 1.0,
+        /// Share of the L2 up to which a benchmark's operands stay in it.
+        l2_share = 0.4 in [0.05, 1.0] else 0.1,
         /// Passes over the activations to quantise them.
         quantisation_passes = 3.0 in [0.3, 20.0] else 0.0,
         /// Quantising one row, nanoseconds for each inner step.
         quantisation_row_ns = 0.2 in [0.0, 2.0] else 0.0,
+        /// What quantising a single row takes beyond that, microseconds.
+        single_row_us = 10.0 in [0.0, 40.0] else 0.0,
     }
 }
 
@@ -81,9 +88,9 @@ const TILES: [(f64, f64); 9] = [
 const NUM_USUAL_TILES: usize = 4;
 const SPLITS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 const FINE_SPLITS: [f64; 6] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0];
-const THROTTLED_FROM_US: f64 = 500.0;
-/// Share of the L2 up to which a benchmark's operands stay in it.
-const L2_SHARE: f64 = 0.1;
+/// Rows of the tiles of CUTLASS's kernels, and up to how many an empty tile costs nothing.
+const CUTLASS_TILE_ROWS: f64 = 128.0;
+const SMALL_ROWS: f64 = 256.0;
 
 /// A product of `[m, k]` activations with `[k, n]` weights, for any `m`.
 #[derive(Clone, Debug)]
@@ -126,6 +133,7 @@ impl Gemm {
         let quantises = self.law.quantisation_passes > 0.0;
         self.law.quantisation_passes = 0.0;
         self.law.quantisation_row_ns = 0.0;
+        self.law.single_row_us = 0.0;
         if quantises {
             self.law.t0_us = (self.law.t0_us - start_us).max(0.0);
         }
@@ -138,11 +146,13 @@ impl Gemm {
         let bytes = self.activation_bytes * m * self.k
             + self.weight_bytes * self.n * self.k
             + Dtype::Bf16.bytes_per_value() * m * self.n;
-        let speedup = self.l2.speedup(bytes, self.l2_bytes, law.l2_speedup, L2_SHARE);
+        let speedup = self.l2.speedup(bytes, self.l2_bytes, law.l2_speedup, law.l2_share);
         let read_us = bytes / (self.bytes_per_us * law.memory_efficiency * speedup);
+        let slowdown = tall(m, law.tall_loss) * self.empty_tile(m);
         let mut best = f64::INFINITY;
         let mut consider = |tile_m: f64, tile_n: f64, splits: f64| {
             let (compute, memory) = self.limits_us(m, tile_m, tile_n, splits, read_us);
+            let compute = compute * slowdown;
             let split_us = if splits > 1.0 { law.split_us } else { 0.0 };
             // The p-norm is never below its larger side: most candidates need not be worked out.
             if compute.max(memory) + split_us < best {
@@ -167,7 +177,6 @@ impl Gemm {
                 }
             }
         }
-        best *= throttled(best, THROTTLED_FROM_US, law.throttle);
         law.t0_us + best + self.quantisation_us(m)
     }
 
@@ -186,10 +195,21 @@ impl Gemm {
         (compute, (read_us + partial_us) / drawn)
     }
 
+    /// The factor by which rows that do not fill the last tile slow all down.
+    fn empty_tile(&self, m: f64) -> f64 {
+        if m <= SMALL_ROWS {
+            return 1.0;
+        }
+        let tiles = m / CUTLASS_TILE_ROWS;
+        1.0 + self.law.empty_tile_loss * (tiles.ceil() - tiles)
+    }
+
     fn quantisation_us(&self, m: f64) -> f64 {
         let bytes = (Dtype::Bf16.bytes_per_value() + self.activation_bytes) * m * self.k;
+        let single_us = if m <= 1.0 { self.law.single_row_us } else { 0.0 };
         self.law.quantisation_passes * bytes / self.bytes_per_us
             + self.law.quantisation_row_ns * 1e-3 * self.k
+            + single_us
     }
 }
 
@@ -243,6 +263,32 @@ mod tests {
         // One row: 2 x 1000 x 16384 bytes of weights and a few more at 1e6 per us, in 256 tiles of
         // 64 x 64 in three waves of 16.8 us each.
         assert!((gemm.time_us(1) - (2.0 + 3.0 * 16.777_216)).abs() < 1e-6);
+    }
+
+    /// What tall products, empty tiles and single rows cost beyond [`the_law_is_what_the_module_says`].
+    #[test]
+    fn rows_cost_by_their_number() {
+        let gpu = Gpu {
+            bf16_flops: 100e12,
+            num_sms: 100,
+            hbm_bytes_per_s: 1e15,
+            ..Gpu::find("H100").unwrap().clone()
+        };
+        let law = GemmLaw {
+            p: 1e3,
+            tall_loss: 0.1,
+            empty_tile_loss: 0.4,
+            single_row_us: 9.0,
+            ..GemmLaw::neutral(Tiling::ByRows)
+        };
+        let gemm = Gemm::new(12800, 1000, Dtype::Bf16, &gpu, &law, L2::Cold);
+        // Tiles of 128 x 128 x 1000 for each SM; those of 4,096 rows take 1.1 times as long.
+        let tile_us = 2.0 * 128.0 * 128.0 * 1000.0 * 1e-6;
+        assert!((gemm.time_us(256) - 2.0 * tile_us).abs() < 1e-9);
+        assert!((gemm.time_us(320) - 3.0 * 1.2 * tile_us).abs() < 1e-9);
+        assert!((gemm.time_us(4096) - 32.0 * 1.1 * tile_us).abs() < 1e-6);
+        // 200 tiles of 64 x 64 on 100 SMs, and the row.
+        assert!((gemm.time_us(1) - gemm.time_us(2) - 9.0).abs() < 1e-9);
     }
 
     #[test]

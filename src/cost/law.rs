@@ -95,13 +95,14 @@ impl L2 {
     }
 }
 
-/// The factor by which a kernel of `time_us` slows down as the GPU reaches its power limit: from
-/// `from_us` on by `share` for each factor of e, up to e².
-pub(super) fn throttled(time_us: f64, from_us: f64, share: f64) -> f64 {
-    if time_us <= from_us || share <= 0.0 {
+/// The factor by which a kernel over `rows` slows down as what they move outgrows the caches and the GPU
+/// nears its power limit: from 2,048 rows on by `share` for each doubling, up to two and a half.
+pub(super) fn tall(rows: f64, share: f64) -> f64 {
+    const FROM_ROWS: f64 = 2048.0;
+    if rows <= FROM_ROWS {
         return 1.0;
     }
-    1.0 + share * (time_us / from_us).ln().min(2.0)
+    1.0 + share * (rows / FROM_ROWS).log2().min(2.5)
 }
 
 /// Waves of `tiles` over `sms`: at least one, and between fraction and whole number by `share`.
@@ -131,9 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn long_kernels_slow_down_to_a_limit() {
-        assert_eq!(throttled(100.0, 500.0, 0.05), 1.0);
-        assert!((throttled(500.0 * 1f64.exp(), 500.0, 0.05) - 1.05).abs() < 1e-12);
-        assert!((throttled(1e9, 500.0, 0.05) - 1.1).abs() < 1e-12);
+    fn tall_products_slow_down_to_a_limit() {
+        assert_eq!(tall(2048.0, 0.1), 1.0);
+        assert!((tall(8192.0, 0.1) - 1.2).abs() < 1e-12);
+        assert!((tall(1e6, 0.1) - 1.25).abs() < 1e-12);
     }
 }

@@ -5,8 +5,9 @@
 //! A       = E (1 - (1 + T ((1 - k / E)^(-1/a) - 1))^-a)   of others, with a = 1.3
 //! blocks  = A (x + 1/2 + exp(-2 x) / 2),  x = T k / A / block
 //! compute = 2 w H (I + pad) blocks (block + pad_rows) / (peak efficiency)
-//! memory  = w A H I weights / bandwidth                      w: 3 matrices, 2 without a gate
-//! t       = t0 + choice_us k + pnorm(compute, memory) + depth_us (H + 2 I) / 10,000
+//! memory  = A (w H (I + pad) weights / bandwidth + per_expert_us)      w: 3 matrices, 2 without a gate
+//! t       = t0 + choice_us k + pnorm(compute, memory) / (1 + full_tile_gain rows / 128 / blocks)
+//!              + depth_us (H + 2 I) / 10,000
 //!              + (activation_passes T k (2 H + w I) + token_passes T H) 16 bits / bandwidth
 //! ```
 //!
@@ -16,7 +17,8 @@
 //! An expert's rows are padded to blocks. vLLM's Triton kernel chooses them by the number of tokens
 //! (`get_default_config` in `fused_moe.py`, which changed with the releases), but for the shapes that
 //! it ships a tuned configuration of, which run faster ([`super::tuned_moe`]); other kernels fit the
-//! block to the rows.
+//! block to the rows. CUTLASS's kernels in 8 bits on Hopper are faster the fuller their tiles of 128 rows
+//! are. On Blackwell some routers make do with CUTLASS's kernels instead of TensorRT-LLM's.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,8 +36,12 @@ pub enum BlockRows {
     Tokens,
     /// 16 up to 64 tokens, 64 beyond: vLLM with weights that are scaled by blocks.
     Blockwise,
-    /// The power of two that an expert's rows fit in, 16 to 128.
+    /// The power of two that the rows of an expert that is hit fit in, 16 to 128.
     Fitted,
+    /// The same from 8.
+    FittedFromEight,
+    /// The power of two that the mean rows of all experts fit in, 8 to 64: TensorRT-LLM's kernels.
+    MeanToSixtyFour,
 }
 
 law! {
@@ -54,11 +60,18 @@ law! {
         token_passes = 2.0 in [0.0, 60.0] else 0.0,
         /// Rows that loading the weights of a block is worth.
         pad_rows = 15.0 in [0.0, 500.0] else 0.0,
+        /// Intermediate values that tiles are padded by, read and computed.
         pad_inter = 50.0 in [0.0, 1000.0] else 0.0,
+        /// What each expert that is hit adds, microseconds.
+        per_expert_us = 0.1 in [0.0, 3.0] else 0.0,
+        /// How much faster full tiles of 128 rows are than nearly empty ones.
+        full_tile_gain = 0.2 in [0.0, 3.0] else 0.0,
+        /// How much longer CUTLASS's kernels take, where most models have others.
+        cutlass_loss = 0.5 in [0.0, 3.0] else 0.0,
         /// Gain of a tuned configuration in compute.
         tuned_gain = 1.3 in [0.7, 4.0] else 1.0,
-        /// Efficiency of blocks of 16 rows against larger ones.
-        small_block_gain = 1.0 in [0.05, 2.0] else 1.0,
+        /// Efficiency of the smallest blocks against larger ones.
+        small_block_gain = 1.0 in [0.05, 4.0] else 1.0,
         /// Depth of the inner loops, microseconds for each 10,000 steps.
         depth_us = 10.0 in [0.0, 60.0] else 0.0,
         /// Share of the choices of other ranks' experts that the kernel passes over all the same.
@@ -90,6 +103,8 @@ pub struct MoeShape {
     pub dtype: Dtype,
     /// Whether a tuned configuration of the kernel is used.
     pub is_tuned: bool,
+    /// Whether CUTLASS's kernel is, where most models have another.
+    pub is_cutlass: bool,
 }
 
 /// How the tokens of a step choose the experts of one rank.
@@ -100,11 +115,11 @@ pub struct ExpertLoads {
     /// Choices in all.
     pub rows: f64,
     /// Blocks that the rows of each expert fill, for each of [`BLOCK_ROWS`].
-    pub blocks: [f64; 4],
+    pub blocks: [f64; 5],
 }
 
 /// Rows that a block can have.
-pub const BLOCK_ROWS: [f64; 4] = [16.0, 32.0, 64.0, 128.0];
+pub const BLOCK_ROWS: [f64; 5] = [8.0, 16.0, 32.0, 64.0, 128.0];
 
 impl ExpertLoads {
     /// `rows` choices over `hit` experts, each independent: half a block is padding, less of it where
@@ -120,7 +135,7 @@ impl ExpertLoads {
 
     /// Known rows of each expert.
     pub fn listed(loads: impl IntoIterator<Item = f64>) -> Self {
-        let mut all = Self { hit: 0.0, rows: 0.0, blocks: [0.0; 4] };
+        let mut all = Self { hit: 0.0, rows: 0.0, blocks: [0.0; 5] };
         for rows in loads {
             all.hit += f64::from(u8::from(rows > 0.0));
             all.rows += rows;
@@ -135,7 +150,7 @@ impl ExpertLoads {
     /// Of several, at least one.
     pub fn mean(loads: &[Self]) -> Self {
         let share = 1.0 / loads.len() as f64;
-        let mut mean = Self { hit: 0.0, rows: 0.0, blocks: [0.0; 4] };
+        let mut mean = Self { hit: 0.0, rows: 0.0, blocks: [0.0; 5] };
         for load in loads {
             mean.hit += share * load.hit;
             mean.rows += share * load.rows;
@@ -164,6 +179,8 @@ fn missed(num_tokens: u32, share: f64, is_balanced: bool) -> f64 {
 pub struct MoeLayer {
     law: MoeLaw,
     is_tuned: bool,
+    /// Of the products, by the kernel.
+    kernel_factor: f64,
     is_balanced: bool,
     num_experts: f64,
     experts_per_token: f64,
@@ -191,6 +208,7 @@ impl MoeLayer {
         Self {
             law: *law,
             is_tuned: shape.is_tuned,
+            kernel_factor: if shape.is_cutlass { 1.0 + law.cutlass_loss } else { 1.0 },
             is_balanced: shape.is_balanced,
             num_experts: f64::from(shape.num_experts),
             experts_per_token: shape.experts_per_token,
@@ -198,7 +216,9 @@ impl MoeLayer {
             l2,
             l2_bytes: gpu.l2_bytes as f64,
             expert_bytes,
-            expert_us: expert_bytes / (bytes_per_us * law.memory_efficiency),
+            expert_us: expert_bytes * (inter + law.pad_inter)
+                / (inter * bytes_per_us * law.memory_efficiency)
+                + law.per_expert_us,
             row_us: 2.0 * matrices * hidden * (inter + law.pad_inter)
                 / (peak * 1e-6 * law.compute_efficiency),
             activation_us_per_row: law.activation_passes * activations / bytes_per_us,
@@ -226,30 +246,42 @@ impl MoeLayer {
         let law = &self.law;
         let ExpertLoads { hit, rows, blocks } = *loads;
         let rule = if self.is_tuned { BlockRows::Fitted } else { law.block_rows };
+        let fitting =
+            |rows: f64| BLOCK_ROWS.iter().position(|&block| rows <= block).unwrap_or(BLOCK_ROWS.len() - 1);
         let size = match rule {
             // 16 or 64 rows.
-            BlockRows::Default => 2 * usize::from(f64::from(num_tokens) > self.num_experts),
-            BlockRows::Tokens => [32, 96, 512].iter().filter(|&&most| num_tokens > most).count(),
-            BlockRows::Blockwise => 2 * usize::from(num_tokens > 64),
-            BlockRows::Fitted => {
-                BLOCK_ROWS.iter().position(|&block| rows / hit <= block).unwrap_or(BLOCK_ROWS.len() - 1)
+            BlockRows::Default => 1 + 2 * usize::from(f64::from(num_tokens) > self.num_experts),
+            BlockRows::Tokens => 1 + [32, 96, 512].iter().filter(|&&most| num_tokens > most).count(),
+            BlockRows::Blockwise => 1 + 2 * usize::from(num_tokens > 64),
+            BlockRows::Fitted => fitting(rows / hit).max(1),
+            BlockRows::FittedFromEight => fitting(rows / hit),
+            BlockRows::MeanToSixtyFour => {
+                fitting(f64::from(num_tokens) * self.experts_per_token / self.num_experts).min(3)
             }
         };
-        let (block, blocks) = (BLOCK_ROWS[size], blocks[size]);
+        let smallest = match rule {
+            BlockRows::FittedFromEight | BlockRows::MeanToSixtyFour => 0,
+            _ => 1,
+        };
+        let (block, num_blocks) = (BLOCK_ROWS[size], blocks[size]);
         let mut gain = 1.0;
         if self.is_tuned {
             gain *= law.tuned_gain;
-        } else if block <= 16.0 {
+        } else if size == smallest {
             gain *= law.small_block_gain;
         }
-        let compute = self.row_us * blocks * (block + law.pad_rows) / gain;
+        let compute = self.row_us * num_blocks * (block + law.pad_rows) / gain;
+        let full = rows / BLOCK_ROWS[4] / blocks[4];
+        let products_us = |memory| {
+            self.kernel_factor * smooth_max(compute, memory, law.p) / (1.0 + law.full_tile_gain * full)
+        };
         let tokens = f64::from(num_tokens);
         let absent = (self.rows_per_token * tokens - rows).max(0.0);
         let passed = rows + law.absent_share * absent;
         let speedup = self.l2.speedup(hit * self.expert_bytes, self.l2_bytes, law.l2_speedup, L2_SHARE);
         let memory = hit * self.expert_us / speedup;
         self.fixed_us
-            + smooth_max(compute, memory, law.p)
+            + products_us(memory)
             + passed * self.activation_us_per_row
             + tokens * self.token_us
     }
@@ -327,6 +359,7 @@ mod tests {
             expert_matrices,
             dtype: Dtype::Bf16,
             is_tuned: false,
+            is_cutlass: false,
         };
         let law = MoeLaw { p: 1e3, activation_passes: 0.0, ..MoeLaw::neutral(block_rows) };
         MoeLayer::new(&shape, &gpu, &law, L2::Cold)
@@ -375,7 +408,7 @@ mod tests {
             layer.num_experts = 100.0;
             layer.expert_us = 0.0;
             layer.activation_us_per_row = 0.0;
-            let loads = ExpertLoads { hit: 1.0, rows: f64::from(tokens), blocks: [1.0; 4] };
+            let loads = ExpertLoads { hit: 1.0, rows: f64::from(tokens), blocks: [1.0; 5] };
             (layer.time_with_loads_us(tokens, &loads) / layer.row_us).round()
         };
         for (rule, expected) in [
@@ -383,9 +416,28 @@ mod tests {
             (BlockRows::Tokens, [16.0, 32.0, 64.0, 128.0]),
             (BlockRows::Blockwise, [16.0, 64.0, 64.0, 64.0]),
             (BlockRows::Fitted, [32.0, 128.0, 128.0, 128.0]),
+            (BlockRows::FittedFromEight, [32.0, 128.0, 128.0, 128.0]),
+            // Four choices each: 1.3, 3.8, 20.5 and 20.5 rows of each of 100 experts.
+            (BlockRows::MeanToSixtyFour, [8.0, 8.0, 32.0, 32.0]),
         ] {
             assert_eq!([32, 96, 512, 513].map(|tokens| rows(rule, tokens)), expected, "{rule:?}");
         }
+    }
+
+    /// Ten experts of 3 MB at 1 TB/s and half a microsecond each, three quarters of whose tiles of 128 rows are
+    /// full; by CUTLASS's kernel in twice the time.
+    #[test]
+    fn full_tiles_are_faster_and_other_kernels_slower() {
+        let mut layer = layer(3, BlockRows::FittedFromEight);
+        layer.expert_us += 0.5;
+        layer.row_us = 0.0;
+        layer.activation_us_per_row = 0.0;
+        let loads = ExpertLoads { hit: 10.0, rows: 960.0, blocks: [120.0, 60.0, 30.0, 15.0, 10.0] };
+        assert!((layer.time_with_loads_us(960, &loads) - 35.0).abs() < 1e-9);
+        layer.law.full_tile_gain = 2.0;
+        assert!((layer.time_with_loads_us(960, &loads) - 35.0 / 2.5).abs() < 1e-9);
+        layer.kernel_factor = 2.0;
+        assert!((layer.time_with_loads_us(960, &loads) - 70.0 / 2.5).abs() < 1e-9);
     }
 
     /// A benchmark's weights, read again and again: ten experts of 3 MB in an L2 of 50 MiB.

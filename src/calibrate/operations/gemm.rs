@@ -23,7 +23,7 @@ const DENSE: &[&str] = &[
     "wave_share",
     "sm_bandwidth",
     "split_us",
-    "throttle",
+    "tall_loss",
     "l2_speedup",
 ];
 const QUANTISED: &[&str] = &[
@@ -34,7 +34,49 @@ const QUANTISED: &[&str] = &[
     "tile_loss",
     "pad_k",
     "wave_share",
-    "throttle",
+    "tall_loss",
+    "l2_speedup",
+    "quantisation_passes",
+    "quantisation_row_ns",
+];
+/// A single row takes another kernel.
+const SINGLE_ROW: &[&str] = &[
+    "t0_us",
+    "compute_efficiency",
+    "memory_efficiency",
+    "p",
+    "tile_loss",
+    "pad_k",
+    "wave_share",
+    "tall_loss",
+    "quantisation_passes",
+    "quantisation_row_ns",
+    "single_row_us",
+];
+/// Weights of four bits are often small enough for the L2.
+const IN_L2: &[&str] = &[
+    "t0_us",
+    "compute_efficiency",
+    "memory_efficiency",
+    "p",
+    "tile_loss",
+    "pad_k",
+    "wave_share",
+    "l2_speedup",
+    "l2_share",
+    "quantisation_passes",
+    "quantisation_row_ns",
+];
+/// Hopper's tiles are chosen, so that their edges do not tell.
+const BY_ROWS: &[&str] = &[
+    "t0_us",
+    "compute_efficiency",
+    "memory_efficiency",
+    "p",
+    "pad_k",
+    "wave_share",
+    "tall_loss",
+    "empty_tile_loss",
     "l2_speedup",
     "quantisation_passes",
     "quantisation_row_ns",
@@ -49,7 +91,12 @@ impl Operation for GemmOperation {
         let variant = |tiling, free| Variant { law: GemmLaw::neutral(tiling), free };
         match format {
             Format::Bf16 => vec![variant(Tiling::BestSplit, DENSE), variant(Tiling::BestFineSplit, DENSE)],
-            _ => vec![variant(Tiling::Best, QUANTISED), variant(Tiling::ByRows, QUANTISED)],
+            _ => vec![
+                variant(Tiling::Best, QUANTISED),
+                variant(Tiling::Best, SINGLE_ROW),
+                variant(Tiling::Best, IN_L2),
+                variant(Tiling::ByRows, BY_ROWS),
+            ],
         }
     }
 

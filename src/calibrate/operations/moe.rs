@@ -16,6 +16,8 @@ pub(in crate::calibrate) struct MoeTiming {
     pub expert_matrices: u32,
     /// Ranks that share the experts, of which one was timed.
     pub expert_parallel: u32,
+    /// Whether CUTLASS's kernel by FlashInfer was timed.
+    pub is_cutlass: bool,
     /// Of the rank that was timed, as the benchmark's routing has it.
     pub loads: ExpertLoads,
 }
@@ -74,6 +76,63 @@ const QUANTISED: &[&str] = &[
     "absent_share",
 ];
 
+/// The same, where what each expert adds tells more than the depth of the loops.
+const EXPERTS: &[&str] = &[
+    "t0_us",
+    "compute_efficiency",
+    "memory_efficiency",
+    "p",
+    "activation_passes",
+    "token_passes",
+    "pad_rows",
+    "pad_inter",
+    "small_block_gain",
+    "absent_share",
+    "per_expert_us",
+];
+/// CUTLASS's kernels on Hopper.
+const FULL_TILES: &[&str] = &[
+    "t0_us",
+    "compute_efficiency",
+    "memory_efficiency",
+    "p",
+    "activation_passes",
+    "pad_rows",
+    "pad_inter",
+    "small_block_gain",
+    "depth_us",
+    "absent_share",
+    "full_tile_gain",
+];
+/// Both.
+const FULL_TILES_EXPERTS: &[&str] = &[
+    "t0_us",
+    "compute_efficiency",
+    "memory_efficiency",
+    "p",
+    "activation_passes",
+    "pad_rows",
+    "pad_inter",
+    "small_block_gain",
+    "absent_share",
+    "per_expert_us",
+    "full_tile_gain",
+];
+/// Blackwell has TensorRT-LLM's kernels for most routers in 16 and 4 bits, and CUTLASS's for others.
+const TWO_KERNELS: &[&str] = &[
+    "t0_us",
+    "compute_efficiency",
+    "memory_efficiency",
+    "p",
+    "activation_passes",
+    "token_passes",
+    "pad_rows",
+    "pad_inter",
+    "small_block_gain",
+    "absent_share",
+    "cutlass_loss",
+];
+
 /// Marlin's layers have a fixed part of 33 to 40 us with eight choices of a token (int4) and of 48 to 65 with
 /// sixteen (mxfp4) on H100, H200 and B200, that is 1.9 to 3.6 us for each. Each format has been timed with one
 /// number of choices, so no fit can tell; gpt-oss, which mxfp4's numbers are for too, makes four. What servers of
@@ -88,18 +147,28 @@ impl Operation for MoeOperation {
     const SCOPE: &'static str = "no expert parallelism, inter / tp >= 256";
 
     fn variants(gpu: &Gpu, format: Format) -> Vec<Variant<MoeLaw>> {
-        let free: &[&str] = if fills_l2_slowly(gpu) {
-            SLOW_MEMORY
-        } else if format == Format::Bf16 {
-            TUNED
-        } else {
-            QUANTISED
+        const RULES: &[BlockRows] = &[
+            BlockRows::Default,
+            BlockRows::Tokens,
+            BlockRows::Blockwise,
+            BlockRows::Fitted,
+            BlockRows::FittedFromEight,
+            BlockRows::MeanToSixtyFour,
+        ];
+        let is_blackwell = gpu.compute_capability / 10 == 10;
+        let free: &[&[&str]] = match format {
+            _ if fills_l2_slowly(gpu) => &[SLOW_MEMORY],
+            Format::Bf16 | Format::Nvfp4 if is_blackwell => &[QUANTISED, TWO_KERNELS],
+            Format::Bf16 => &[TUNED],
+            _ if is_blackwell => &[QUANTISED, EXPERTS],
+            _ => &[QUANTISED, FULL_TILES, FULL_TILES_EXPERTS],
         };
         let choice_us = if format == Format::Mxfp4Marlin { MARLIN_CHOICE_US } else { 0.0 };
-        [BlockRows::Default, BlockRows::Tokens, BlockRows::Blockwise, BlockRows::Fitted]
-            .map(|rows| Variant { law: MoeLaw { choice_us, ..MoeLaw::neutral(rows) }, free })
-            .into_iter()
-            .collect()
+        let of_rule = |&rule: &BlockRows| {
+            let law = MoeLaw { choice_us, ..MoeLaw::neutral(rule) };
+            free.iter().map(move |free| Variant { law, free })
+        };
+        RULES.iter().flat_map(of_rule).collect()
     }
 
     fn predict_us(shape: &MoeTiming, format: Format, gpu: &Gpu, law: &MoeLaw) -> f64 {
@@ -116,6 +185,7 @@ impl Operation for MoeOperation {
             is_balanced: true,
             dtype: format.weights(),
             is_tuned: format == Format::Bf16 && tuned_moe::is_tuned(gpu, num_experts, shape.inter),
+            is_cutlass: shape.is_cutlass,
         };
         MoeLayer::new(&local, gpu, law, L2::Warm).time_with_loads_us(shape.tokens, &shape.loads)
     }
