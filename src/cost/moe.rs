@@ -280,10 +280,7 @@ impl MoeLayer {
         let passed = rows + law.absent_share * absent;
         let speedup = self.l2.speedup(hit * self.expert_bytes, self.l2_bytes, law.l2_speedup, L2_SHARE);
         let memory = hit * self.expert_us / speedup;
-        self.fixed_us
-            + products_us(memory)
-            + passed * self.activation_us_per_row
-            + tokens * self.token_us
+        self.fixed_us + products_us(memory) + passed * self.activation_us_per_row + tokens * self.token_us
     }
 }
 

@@ -186,7 +186,10 @@ mod tests {
     fn balanced_tokens_fill_whole_blocks() {
         // 4,096 tokens with 8 of 256 experts: 128 rows each, two blocks of 64.
         let loads = routing("balanced", 4096, (8, 256), 1).loads();
-        assert_eq!((loads.hit, loads.rows, loads.blocks), (256.0, 32768.0, [4096.0, 2048.0, 1024.0, 512.0, 256.0]));
+        assert_eq!(
+            (loads.hit, loads.rows, loads.blocks),
+            (256.0, 32768.0, [4096.0, 2048.0, 1024.0, 512.0, 256.0])
+        );
         // Two tokens hit 16 experts once: 0 and 16 of every 32.
         assert_eq!(routing("balanced", 2, (8, 256), 1).loads().hit, 16.0);
         // The first of 16 ranks has experts 0 to 15, which one of them chooses.
