@@ -67,7 +67,7 @@ law! {
         /// How much faster full tiles of 128 rows are than nearly empty ones.
         full_tile_gain = 0.2 in [0.0, 3.0] else 0.0,
         /// How much longer CUTLASS's kernels take, where most models have others.
-        cutlass_loss = 0.5 in [0.0, 3.0] else 0.0,
+        cutlass_loss = 1.0 in [0.0, 3.0] else 0.0,
         /// Gain of a tuned configuration in compute.
         tuned_gain = 1.3 in [0.7, 4.0] else 1.0,
         /// Efficiency of the smallest blocks against larger ones.
