@@ -104,20 +104,6 @@ const FULL_TILES: &[&str] = &[
     "absent_share",
     "full_tile_gain",
 ];
-/// Both.
-const FULL_TILES_EXPERTS: &[&str] = &[
-    "t0_us",
-    "compute_efficiency",
-    "memory_efficiency",
-    "p",
-    "activation_passes",
-    "pad_rows",
-    "pad_inter",
-    "small_block_gain",
-    "absent_share",
-    "per_expert_us",
-    "full_tile_gain",
-];
 /// Blackwell has TensorRT-LLM's kernels for most routers in 16 and 4 bits, and CUTLASS's for others.
 const TWO_KERNELS: &[&str] = &[
     "t0_us",
@@ -158,10 +144,12 @@ impl Operation for MoeOperation {
         let is_blackwell = gpu.compute_capability / 10 == 10;
         let free: &[&[&str]] = match format {
             _ if fills_l2_slowly(gpu) => &[SLOW_MEMORY],
-            Format::Bf16 | Format::Nvfp4 if is_blackwell => &[QUANTISED, TWO_KERNELS],
+            Format::Bf16 if is_blackwell => &[QUANTISED, TWO_KERNELS],
+            // Also where a table has one of them: the loss that is known then stands.
+            Format::Nvfp4 if is_blackwell => &[TWO_KERNELS],
             Format::Bf16 => &[TUNED],
             _ if is_blackwell => &[QUANTISED, EXPERTS],
-            _ => &[QUANTISED, FULL_TILES, FULL_TILES_EXPERTS],
+            _ => &[QUANTISED, FULL_TILES],
         };
         let choice_us = if format == Format::Mxfp4Marlin { MARLIN_CHOICE_US } else { 0.0 };
         let of_rule = |&rule: &BlockRows| {
