@@ -30,6 +30,7 @@ pub mod prefill_attention;
 pub mod profile;
 mod roofline;
 mod router;
+mod shared_experts;
 mod smooth_max;
 mod step_shape;
 pub mod tuned_moe;
