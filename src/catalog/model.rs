@@ -54,9 +54,6 @@ pub struct Moe {
     pub num_dense_layers: u32,
     pub expert_bias: bool,
     pub router_bias: bool,
-    /// The router keeps a correction for each expert, trained until all are chosen alike (DeepSeek-V3 and its
-    /// kin).
-    pub is_balanced: bool,
     /// Format of the router's product.
     pub router_dtype: Dtype,
     pub expert_dtype: Dtype,
