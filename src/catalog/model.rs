@@ -98,11 +98,13 @@ impl Model {
 
     /// The same model with its linear layers and experts quantised to `dtype`. Embeddings, LM head
     /// and norms stay as they are, as in the usual checkpoints; so do the linear layers of a model
-    /// that is published with quantised experts alone.
+    /// that is published with quantised experts alone. NVIDIA's 4-bit checkpoints of models that are published
+    /// in 8 bits (DeepSeek-R1, MiniMax-M2.5) have experts in 4 bits and attention in 16.
     pub fn with_weight_dtype(mut self, dtype: Dtype) -> Self {
         let experts_alone = self.moe.as_ref().is_some_and(|moe| moe.expert_dtype != self.weight_dtype);
         if !experts_alone {
-            self.weight_dtype = dtype;
+            let is_in_8_bits = self.moe.is_some() && self.weight_dtype == Dtype::Fp8;
+            self.weight_dtype = if is_in_8_bits && dtype == Dtype::Nvfp4 { Dtype::Bf16 } else { dtype };
         }
         if let Some(moe) = &mut self.moe {
             moe.expert_dtype = dtype;
