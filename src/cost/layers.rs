@@ -132,7 +132,7 @@ impl Layers {
             experts: ExpertLayer::new(model, gpu, parallelism, profile)
                 .map(|experts| (f64::from(moe_layers), experts)),
             router: model.moe.as_ref().map(|moe| {
-                (f64::from(moe_layers), Router::new(model, moe, gpu, profile))
+                (f64::from(moe_layers), Router::new(model, moe, gpu, parallelism.router, profile))
             }),
             shared_experts,
             lm_head: gemm(model.vocab_size.div_ceil(tp), hidden, model.activation_dtype),

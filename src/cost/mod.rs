@@ -44,4 +44,5 @@ pub use model::{ConstantCost, CostModel};
 pub use parallelism::{All2AllBackend, Parallelism, StepTokens};
 pub use profile::{Fit, FitError, Profile, ProfileError};
 pub use roofline::Roofline;
+pub use router::RouterKernels;
 pub use step_shape::{PrefillChunk, StepShape, StepTime};

@@ -82,13 +82,15 @@ fn llama(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
 }
 
 /// `gptoss_fp4_*.sh`. Runs without a version are those of vLLM 0.11.0, where the scripts for Hopper ask for graphs
-/// that leave attention out.
+/// that leave attention out, and those for B200 do not ask for an 8-bit cache yet.
 fn gpt_oss(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
     settings.async_scheduling = Some(true);
     settings.max_cudagraph_capture_size = Some(2_048);
     if is_blackwell(settings) {
         settings.fuse_allreduce_rms = Some(true);
-        settings.kv_cache_dtype.get_or_insert_with(|| FP8.to_owned());
+        if !settings.engine_version.is_empty() {
+            settings.kv_cache_dtype.get_or_insert_with(|| FP8.to_owned());
+        }
         settings.max_num_seqs.get_or_insert(512);
         // VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8
         settings.moe_format = Some(Format::Mxfp4Mxfp8);
@@ -104,8 +106,10 @@ fn gpt_oss(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
 }
 
 /// `minimaxm2.5_fp8_*.sh` and `minimaxm2.5_fp4_*.sh`. Up to vLLM 0.17 they turned expert parallelism on whatever
-/// the number of expert ranks that a run was listed with.
-fn minimax(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
+/// the number of expert ranks that a run was listed with. On Blackwell products in 32 bits are on tensor cores since
+/// its pull requests 1069, 1106 and 1107 of April 2026.
+fn minimax(settings: &mut Settings, load: &ClosedLoopLoad, measured_on: &str) {
+    settings.has_tf32 = is_blackwell(settings) && measured_on >= "2026-04-20";
     if settings.version().is_some_and(|version| version <= (0, 17)) {
         settings.enable_expert_parallel = true;
         settings.gpu_memory_utilization.get_or_insert(0.95);
