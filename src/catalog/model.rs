@@ -171,3 +171,22 @@ impl Model {
         self.kv_bytes_per_token_per_layer(tp) * u64::from(self.num_hidden_layers)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_bits_leave_attention_of_8_bit_models_in_16() {
+        for (name, attention) in [
+            ("MiniMax-M2.5", Dtype::Bf16),
+            ("DeepSeek-V3", Dtype::Bf16),
+            ("Kimi-K2.5", Dtype::Bf16),
+            ("Qwen3-30B-A3B", Dtype::Nvfp4),
+        ] {
+            let model = Model::find(name).unwrap().with_weight_dtype(Dtype::Nvfp4);
+            assert_eq!(model.weight_dtype, attention, "{name}");
+            assert_eq!(model.moe.unwrap().expert_dtype, Dtype::Nvfp4, "{name}");
+        }
+    }
+}

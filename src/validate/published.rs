@@ -132,3 +132,39 @@ fn kimi(settings: &mut Settings, load: &ClosedLoopLoad, measured_on: &str) {
         settings.max_cudagraph_capture_size = Some(2_048);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled_in(model: &str, gpu: &str, version: &str, measured_on: &str) -> Settings {
+        let mut settings = Settings {
+            model: model.to_owned(),
+            gpu: gpu.to_owned(),
+            engine_version: version.to_owned(),
+            ..Settings::default()
+        };
+        let mut load = ClosedLoopLoad {
+            concurrency: 4,
+            num_requests: 40,
+            input_tokens: 1024,
+            output_tokens: 1024,
+            range_ratio: 1.0,
+        };
+        fill_in("aiconfigurator/silicon_sample.csv", measured_on, &mut settings, &mut load);
+        settings
+    }
+
+    #[test]
+    fn the_day_decides_what_a_script_said() {
+        let minimax = |gpu, day| filled_in("MiniMaxAI/MiniMax-M2.5", gpu, "0.19.0", day).has_tf32;
+        assert_eq!(
+            [("B300-SXM", "2026-04-17"), ("B300-SXM", "2026-04-21"), ("B200-SXM", "2026-04-22")]
+                .map(|(gpu, day)| minimax(gpu, day)),
+            [false, true, true]
+        );
+        let cache = |version, day| filled_in("openai/gpt-oss-120b", "B200-SXM", version, day).kv_cache_dtype;
+        assert_eq!(cache("", "2025-11-02"), None);
+        assert_eq!(cache("0.15.1", "2026-02-25").as_deref(), Some("fp8"));
+    }
+}
