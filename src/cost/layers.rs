@@ -122,6 +122,7 @@ impl Layers {
                 products: [(2 * inter, hidden), (hidden, inter)].map(|(n, k)| gemm(n, k, model.weight_dtype)),
                 activation_bytes: activation_bytes(inter),
                 weights_us: weights * model.weight_dtype.bytes_per_value() / (gpu.hbm_bytes_per_s * 1e-6),
+                stream_tokens: SharedExperts::stream_tokens(gpu),
             };
             (f64::from(moe_layers), shared)
         });
@@ -163,7 +164,7 @@ impl Layers {
             product.count * gemm.time_us(num_tokens)
         };
         let shared_us = match &self.shared_experts {
-            Some((layers, shared)) if !SharedExperts::is_beside(num_tokens) => {
+            Some((layers, shared)) if !shared.is_beside(num_tokens) => {
                 layers * shared.time_us(num_tokens, &self.elementwise)
             }
             _ => 0.0,
@@ -187,7 +188,7 @@ impl Layers {
         let (count, layer) = self.experts.as_ref()?;
         let routed_us = layer.kernel_us(tokens);
         let kernel_us = match &self.shared_experts {
-            Some((_, shared)) if SharedExperts::is_beside(tokens.own) => {
+            Some((_, shared)) if shared.is_beside(tokens.own) => {
                 shared.beside_us(routed_us, tokens.own, &self.elementwise)
             }
             _ => routed_us,

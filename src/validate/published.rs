@@ -151,6 +151,7 @@ mod tests {
             input_tokens: 1024,
             output_tokens: 1024,
             range_ratio: 1.0,
+            client_has_workers: false,
         };
         fill_in("aiconfigurator/silicon_sample.csv", measured_on, &mut settings, &mut load);
         settings
