@@ -127,7 +127,6 @@ fn read_moe(
         _ => return Ok(None),
     };
     let gpt_oss = model_type == "gpt_oss";
-    let is_balanced = matches!(model_type, "deepseek_v3" | "kimi_k2" | "minimax_m2");
     let num_experts = fields.u32(experts, MAX_EXPERTS)?;
     let num_experts_per_tok = fields.u32("num_experts_per_tok", MAX_EXPERTS)?;
     if num_experts_per_tok > num_experts {
@@ -146,8 +145,8 @@ fn read_moe(
         num_shared_experts: fields.count("n_shared_experts", MAX_SHARED_EXPERTS)?,
         num_dense_layers,
         expert_bias: gpt_oss,
-        router_bias: gpt_oss || is_balanced,
-        is_balanced,
+        // DeepSeek-V3 and its kin keep one correction per expert for their balanced routing.
+        router_bias: gpt_oss || matches!(model_type, "deepseek_v3" | "kimi_k2" | "minimax_m2"),
         router_dtype: if model_type == "minimax_m2" { Dtype::Fp32 } else { Dtype::Bf16 },
         expert_dtype,
     }))

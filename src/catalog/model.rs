@@ -54,9 +54,6 @@ pub struct Moe {
     pub num_dense_layers: u32,
     pub expert_bias: bool,
     pub router_bias: bool,
-    /// The router keeps a correction for each expert, trained until all are chosen alike (DeepSeek-V3 and its
-    /// kin).
-    pub is_balanced: bool,
     /// Format of the router's product.
     pub router_dtype: Dtype,
     pub expert_dtype: Dtype,
@@ -101,11 +98,13 @@ impl Model {
 
     /// The same model with its linear layers and experts quantised to `dtype`. Embeddings, LM head
     /// and norms stay as they are, as in the usual checkpoints; so do the linear layers of a model
-    /// that is published with quantised experts alone.
+    /// that is published with quantised experts alone. NVIDIA's 4-bit checkpoints of models that are published
+    /// in 8 bits (DeepSeek-R1, MiniMax-M2.5) have experts in 4 bits and attention in 16.
     pub fn with_weight_dtype(mut self, dtype: Dtype) -> Self {
         let experts_alone = self.moe.as_ref().is_some_and(|moe| moe.expert_dtype != self.weight_dtype);
         if !experts_alone {
-            self.weight_dtype = dtype;
+            let is_in_8_bits = self.moe.is_some() && self.weight_dtype == Dtype::Fp8;
+            self.weight_dtype = if is_in_8_bits && dtype == Dtype::Nvfp4 { Dtype::Bf16 } else { dtype };
         }
         if let Some(moe) = &mut self.moe {
             moe.expert_dtype = dtype;
@@ -170,5 +169,24 @@ impl Model {
     /// Bytes that one token takes in the KV cache of all layers, on one rank.
     pub fn kv_bytes_per_token(&self, tp: u32) -> u64 {
         self.kv_bytes_per_token_per_layer(tp) * u64::from(self.num_hidden_layers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_bits_leave_attention_of_8_bit_models_in_16() {
+        for (name, attention) in [
+            ("MiniMax-M2.5", Dtype::Bf16),
+            ("DeepSeek-V3", Dtype::Bf16),
+            ("Kimi-K2.5", Dtype::Bf16),
+            ("Qwen3-30B-A3B", Dtype::Nvfp4),
+        ] {
+            let model = Model::find(name).unwrap().with_weight_dtype(Dtype::Nvfp4);
+            assert_eq!(model.weight_dtype, attention, "{name}");
+            assert_eq!(model.moe.unwrap().expert_dtype, Dtype::Nvfp4, "{name}");
+        }
     }
 }

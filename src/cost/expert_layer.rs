@@ -60,7 +60,6 @@ impl ExpertLayer {
             experts_per_token: experts_per_token.min(f64::from(num_experts)),
             rows_per_token: experts_per_token,
             expert_matrices: 3,
-            is_balanced: moe.is_balanced,
             dtype: moe.expert_dtype,
             is_tuned: moe.expert_dtype == Dtype::Bf16 && tuned_moe::is_tuned(gpu, num_experts, inter),
             is_cutlass: false,

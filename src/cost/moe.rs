@@ -1,8 +1,7 @@
 //! A fused mixture-of-experts layer on one rank.
 //!
 //! ```text
-//! A       = E (1 - (1 - k / E)^T)                         experts that T tokens hit, of balanced routers
-//! A       = E (1 - (1 + T ((1 - k / E)^(-1/a) - 1))^-a)   of others, with a = 1.3
+//! A       = E (1 - (1 + T ((1 - k / E)^(-1/a) - 1))^-a)    experts that T tokens hit, with a = 1.3
 //! blocks  = A (x + 1/2 + exp(-2 x) / 2),  x = T k / A / block
 //! compute = 2 w H (I + pad) blocks (block + pad_rows) / (peak efficiency)
 //! memory  = A (w H (I + pad) weights / bandwidth + per_expert_us)      w: 3 matrices, 2 without a gate
@@ -96,8 +95,6 @@ pub struct MoeShape {
     pub experts_per_token: f64,
     /// All choices of a token, of which kernels may pass over those of other ranks too.
     pub rows_per_token: f64,
-    /// Tokens choose all experts alike.
-    pub is_balanced: bool,
     /// Three with a gate, two without.
     pub expert_matrices: u32,
     pub dtype: Dtype,
@@ -160,19 +157,17 @@ impl ExpertLoads {
     }
 }
 
-/// How evenly served tokens choose where no router was trained until they do: the shape of a gamma distribution
-/// of how much each expert is liked (infinite: all alike). What gpt-oss-120b took on two H100 with 8 to 64 users
-/// is what 6 to 18 % fewer experts would take than independent even choices hit, which is this shape.
+/// How evenly served tokens choose: the shape of a gamma distribution of how much each expert is liked
+/// (infinite: all alike). What gpt-oss-120b took on two H100 with 8 to 64 users is what 6 to 18 % fewer
+/// experts would take than independent even choices hit, which is this shape. Kimi-K2.5 and MiniMax-M2.5, whose
+/// routers were trained until all experts are chosen alike, take no other time on B200 and H200.
 const EVENNESS: f64 = 1.3;
 
-/// The share of experts that tokens miss which each choose a `share` of them: `(1 - share)^tokens` if they
-/// like all alike.
-fn missed(num_tokens: u32, share: f64, is_balanced: bool) -> f64 {
-    let (tokens, other) = (f64::from(num_tokens), (1.0 - share).max(0.0));
-    if is_balanced {
-        return other.powf(tokens);
-    }
-    (1.0 + tokens * (other.powf(-EVENNESS.recip()) - 1.0)).powf(-EVENNESS)
+/// The share of experts that tokens miss which each choose a `share` of them; `(1 - share)^tokens` if they
+/// liked all alike.
+fn missed(num_tokens: u32, share: f64) -> f64 {
+    let liked = (1.0 - share).max(0.0).powf(-EVENNESS.recip()) - 1.0;
+    (1.0 + f64::from(num_tokens) * liked).powf(-EVENNESS)
 }
 
 #[derive(Clone, Debug)]
@@ -181,7 +176,6 @@ pub struct MoeLayer {
     is_tuned: bool,
     /// Of the products, by the kernel.
     kernel_factor: f64,
-    is_balanced: bool,
     num_experts: f64,
     experts_per_token: f64,
     rows_per_token: f64,
@@ -209,7 +203,6 @@ impl MoeLayer {
             law: *law,
             is_tuned: shape.is_tuned,
             kernel_factor: if shape.is_cutlass { 1.0 + law.cutlass_loss } else { 1.0 },
-            is_balanced: shape.is_balanced,
             num_experts: f64::from(shape.num_experts),
             experts_per_token: shape.experts_per_token,
             rows_per_token: shape.rows_per_token,
@@ -236,7 +229,7 @@ impl MoeLayer {
     /// Where a token chooses so many of this rank's experts, on average.
     pub fn time_with_choices_us(&self, num_tokens: u32, experts_per_token: f64) -> f64 {
         let share = experts_per_token / self.num_experts;
-        let hit = self.num_experts * (1.0 - missed(num_tokens, share, self.is_balanced));
+        let hit = self.num_experts * (1.0 - missed(num_tokens, share));
         let loads = ExpertLoads::independent(f64::from(num_tokens) * experts_per_token, hit);
         self.time_with_loads_us(num_tokens, &loads)
     }
@@ -333,14 +326,11 @@ mod tests {
     #[test]
     fn tokens_that_like_some_experts_more_hit_fewer() {
         // One token hits what it chooses, and many tokens all.
-        for is_balanced in [false, true] {
-            assert!((1.0 - missed(1, 0.25, is_balanced) - 0.25).abs() < 1e-12);
-            assert_eq!(missed(7, 1.0, is_balanced), 0.0);
-            assert!(missed(100_000, 0.03, is_balanced) < 1e-3);
-        }
-        // Four of 128: 128 (1 - (1 + 32 ((31/32)^(-1/1.3) - 1))^-1.3), and 128 (1 - (31/32)^32).
-        let hit = |is_balanced| 128.0 * (1.0 - missed(32, 4.0 / 128.0, is_balanced));
-        assert!((hit(false) - 68.00).abs() < 0.01 && (hit(true) - 81.66).abs() < 0.01);
+        assert!((1.0 - missed(1, 0.25) - 0.25).abs() < 1e-12);
+        assert_eq!((missed(0, 0.25), missed(7, 1.0)), (1.0, 0.0));
+        assert!(missed(100_000, 0.03) < 1e-3);
+        // Four of 128: 128 (1 - (1 + 32 ((31/32)^(-1/1.3) - 1))^-1.3), where even choices hit 81.7.
+        assert!((128.0 * (1.0 - missed(32, 4.0 / 128.0)) - 68.00).abs() < 0.01);
     }
 
     fn layer(expert_matrices: u32, block_rows: BlockRows) -> MoeLayer {
@@ -352,7 +342,6 @@ mod tests {
             num_experts: 64,
             experts_per_token: 4.0,
             rows_per_token: 4.0,
-            is_balanced: true,
             expert_matrices,
             dtype: Dtype::Bf16,
             is_tuned: false,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::router::RouterKernels;
+
 /// How tokens travel between data-parallel ranks to their experts and back (`all2all_backend`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -47,6 +49,7 @@ pub struct Parallelism {
     pub all2all_backend: All2AllBackend,
     /// Small all-reduces and the norms behind them are one kernel (`pass_config.fuse_allreduce_rms`).
     pub fuse_allreduce_rms: bool,
+    pub router: RouterKernels,
 }
 
 impl All2AllBackend {
@@ -76,6 +79,7 @@ impl Parallelism {
             enable_expert_parallel: false,
             all2all_backend: All2AllBackend::AllgatherReducescatter,
             fuse_allreduce_rms: true,
+            router: RouterKernels { plain_product: false, separate_choice: false },
         }
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kv_cache_groups::groups_of;
 use crate::catalog::{Dtype, Gpu, MemoryConfig, Model};
-use crate::cost::{All2AllBackend, CudagraphMode, Drafts, Parallelism};
+use crate::cost::{All2AllBackend, CudagraphMode, Drafts, Parallelism, RouterKernels};
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod, SpeculativeConfig};
 use crate::engine::connector::{EvictionOrder, SharedBy, TierKind};
 use crate::engine::hash::PrefixCachingHashAlgo;
@@ -63,6 +63,9 @@ pub struct EngineSection {
     pub max_cudagraph_capture_size: Option<u32>,
     /// Small all-reduces over NVLink and the norms behind them are one kernel.
     pub fuse_allreduce_rms: bool,
+    /// No option of the file, but of the published servers that `validate` simulates.
+    #[serde(skip)]
+    pub router_kernels: RouterKernels,
     /// Number format of the weights, instead of the checkpoint's.
     pub quantization: Option<Dtype>,
     /// Number format of the KV cache, instead of the model's.
@@ -111,6 +114,7 @@ impl Default for EngineSection {
             cudagraph_mode: CudagraphMode::default(),
             max_cudagraph_capture_size: None,
             fuse_allreduce_rms: true,
+            router_kernels: RouterKernels::default(),
             quantization: None,
             kv_cache_dtype: None,
             decode_context_parallel_size: engine.decode_context_parallel_size,
@@ -220,6 +224,7 @@ impl EngineSection {
             enable_expert_parallel: self.enable_expert_parallel,
             all2all_backend: self.all2all_backend,
             fuse_allreduce_rms: self.fuse_allreduce_rms,
+            router: self.router_kernels,
             ..Parallelism::tensor(self.tensor_parallel_size.max(1))
         }
     }

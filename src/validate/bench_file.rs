@@ -58,6 +58,7 @@ fn read_engine_json(path: &Path, gpu: &str) -> Result<Settings, BenchError> {
         enable_prefix_caching: json["kv_cache"]["enable_prefix_caching"].as_bool(),
         async_scheduling: None,
         fuse_allreduce_rms: None,
+        has_tf32: false,
         cudagraph_mode: CudagraphMode::default(),
         max_cudagraph_capture_size: number("engine_kwargs", "max_cudagraph_capture_size"),
         moe_format: None,

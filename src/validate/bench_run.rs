@@ -38,6 +38,8 @@ pub struct Settings {
     pub block_size: Option<u32>,
     pub async_scheduling: Option<bool>,
     pub fuse_allreduce_rms: Option<bool>,
+    /// `VLLM_FLOAT32_MATMUL_PRECISION=high`: products in 32 bits on tensor cores.
+    pub has_tf32: bool,
     pub cudagraph_mode: CudagraphMode,
     pub max_cudagraph_capture_size: Option<u32>,
     pub gpu_memory_utilization: Option<f64>,

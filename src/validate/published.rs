@@ -83,13 +83,15 @@ fn llama(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
 }
 
 /// `gptoss_fp4_*.sh`. Runs without a version are those of vLLM 0.11.0, where the scripts for Hopper ask for graphs
-/// that leave attention out.
+/// that leave attention out, and those for B200 do not ask for an 8-bit cache yet.
 fn gpt_oss(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
     settings.async_scheduling = Some(true);
     settings.max_cudagraph_capture_size = Some(2_048);
     if is_blackwell(settings) {
         settings.fuse_allreduce_rms = Some(true);
-        settings.kv_cache_dtype.get_or_insert_with(|| FP8.to_owned());
+        if !settings.engine_version.is_empty() {
+            settings.kv_cache_dtype.get_or_insert_with(|| FP8.to_owned());
+        }
         settings.max_num_seqs.get_or_insert(512);
         // VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8
         settings.moe_format = Some(Format::Mxfp4Mxfp8);
@@ -105,8 +107,10 @@ fn gpt_oss(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
 }
 
 /// `minimaxm2.5_fp8_*.sh` and `minimaxm2.5_fp4_*.sh`. Up to vLLM 0.17 they turned expert parallelism on whatever
-/// the number of expert ranks that a run was listed with.
-fn minimax(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
+/// the number of expert ranks that a run was listed with. On Blackwell products in 32 bits are on tensor cores since
+/// its pull requests 1069, 1106 and 1107 of April 2026.
+fn minimax(settings: &mut Settings, load: &ClosedLoopLoad, measured_on: &str) {
+    settings.has_tf32 = is_blackwell(settings) && measured_on >= "2026-04-20";
     if settings.version().is_some_and(|version| version <= (0, 17)) {
         settings.enable_expert_parallel = true;
         settings.gpu_memory_utilization.get_or_insert(0.95);
@@ -127,5 +131,42 @@ fn kimi(settings: &mut Settings, load: &ClosedLoopLoad, measured_on: &str) {
         settings.kv_cache_dtype.get_or_insert_with(|| FP8.to_owned());
         settings.max_num_batched_tokens.get_or_insert(2 * load.input_tokens);
         settings.max_cudagraph_capture_size = Some(2_048);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled_in(model: &str, gpu: &str, version: &str, measured_on: &str) -> Settings {
+        let mut settings = Settings {
+            model: model.to_owned(),
+            gpu: gpu.to_owned(),
+            engine_version: version.to_owned(),
+            ..Settings::default()
+        };
+        let mut load = ClosedLoopLoad {
+            concurrency: 4,
+            num_requests: 40,
+            input_tokens: 1024,
+            output_tokens: 1024,
+            range_ratio: 1.0,
+            client_has_workers: false,
+        };
+        fill_in("aiconfigurator/silicon_sample.csv", measured_on, &mut settings, &mut load);
+        settings
+    }
+
+    #[test]
+    fn the_day_decides_what_a_script_said() {
+        let minimax = |gpu, day| filled_in("MiniMaxAI/MiniMax-M2.5", gpu, "0.19.0", day).has_tf32;
+        assert_eq!(
+            [("B300-SXM", "2026-04-17"), ("B300-SXM", "2026-04-21"), ("B200-SXM", "2026-04-22")]
+                .map(|(gpu, day)| minimax(gpu, day)),
+            [false, true, true]
+        );
+        let cache = |version, day| filled_in("openai/gpt-oss-120b", "B200-SXM", version, day).kv_cache_dtype;
+        assert_eq!(cache("", "2025-11-02"), None);
+        assert_eq!(cache("0.15.1", "2026-02-25").as_deref(), Some("fp8"));
     }
 }

@@ -108,6 +108,7 @@ fn read_settings(row: &Row<'_>) -> Result<Settings, BenchError> {
         },
         async_scheduling: None,
         fuse_allreduce_rms: None,
+        has_tf32: false,
         cudagraph_mode: CudagraphMode::default(),
         max_cudagraph_capture_size: row.get("max_cudagraph_capture_size", COUNT)?,
         moe_format: None,

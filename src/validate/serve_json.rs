@@ -110,6 +110,7 @@ impl ServeResult {
                 .map(|text| text.eq_ignore_ascii_case("true")),
             async_scheduling: None,
             fuse_allreduce_rms: None,
+            has_tf32: false,
             cudagraph_mode: CudagraphMode::default(),
             max_cudagraph_capture_size: number("max_cudagraph_capture_size"),
             moe_format: None,

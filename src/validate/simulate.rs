@@ -107,7 +107,10 @@ impl Server {
         if let Some(blocks) = settings.num_gpu_blocks.or(num_gpu_blocks) {
             engine["num_gpu_blocks_override"] = json!(blocks);
         }
-        let scenario = load_scenario(text(&engine))?;
+        let mut scenario = load_scenario(text(&engine))?;
+        for pool in &mut scenario.pools {
+            pool.section.router_kernels = versions::router_kernels(settings);
+        }
         Ok(Self { scenario, num_gpu_blocks, moe_format: settings.moe_format, is_remote: settings.is_remote })
     }
 

@@ -30,7 +30,7 @@ fn a_table_says_what_was_asked_and_measured() {
 /// InferenceMAX's client draws lengths and its scripts set the server; see `published`.
 #[test]
 fn a_known_benchmark_fills_in_its_own_settings() {
-    let text = format!("{RUNS}a,s,gpt-oss-120b,B200,1,1,1,,4,8192,1024,,,,50,7\n");
+    let text = format!("{RUNS}a,s,gpt-oss-120b,B200,1,1,1,0.15.1,4,8192,1024,,,,50,7\n");
     let (_folder, path) = written("runs.csv", &text);
     let runs = read_bench_file(&path, "").unwrap();
     let Ok(Load::ClosedLoop(load)) = &runs[0].load else { panic!() };

@@ -3,6 +3,7 @@
 
 use super::bench_run::Settings;
 use crate::catalog::Gpu;
+use crate::cost::RouterKernels;
 
 /// `VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS` is on from this version.
 const ESTIMATES_CUDAGRAPHS: (u32, u32) = (0, 21);
@@ -15,6 +16,11 @@ const RESERVES_FULL_ISL: (u32, u32) = (0, 19);
 const FUSES_ALL_REDUCE: (u32, u32) = (0, 17);
 const FUSES_ALL_REDUCE_B300: (u32, u32) = (0, 19);
 const B300: u32 = 103;
+/// A router in 32 bits is added up from products in 16 bits on Blackwell from this version (vLLM's pull request
+/// 47973 of summer 2026).
+const SPLITS_ROUTER: (u32, u32) = (0, 24);
+/// The kernels of experts in 8 bits choose by logits in 32 bits from this version (its pull request 39141).
+const CHOOSES_WITHIN_EXPERTS: (u32, u32) = (0, 20);
 
 pub(super) fn schedules_async(settings: &Settings) -> bool {
     settings.async_scheduling.unwrap_or_else(|| is_from(settings, SCHEDULES_ASYNC))
@@ -23,6 +29,13 @@ pub(super) fn schedules_async(settings: &Settings) -> bool {
 pub(super) fn fuses_all_reduce(settings: &Settings, gpu: &Gpu) -> bool {
     let first = if gpu.compute_capability == B300 { FUSES_ALL_REDUCE_B300 } else { FUSES_ALL_REDUCE };
     settings.fuse_allreduce_rms.unwrap_or_else(|| is_from(settings, first))
+}
+
+pub(super) fn router_kernels(settings: &Settings) -> RouterKernels {
+    RouterKernels {
+        plain_product: !settings.has_tf32 && !is_from(settings, SPLITS_ROUTER),
+        separate_choice: !is_from(settings, CHOOSES_WITHIN_EXPERTS),
+    }
 }
 
 pub(super) fn reserves_full_isl(settings: &Settings) -> bool {
@@ -63,6 +76,13 @@ mod tests {
             assert_eq!(schedules_async(&settings), is_async, "{version}");
             assert_eq!(fuses_all_reduce(&settings, gpu("H200")), hopper, "{version}");
             assert_eq!(fuses_all_reduce(&settings, gpu("B300")), b300, "{version}");
+        }
+        for (version, has_tf32, is_plain) in
+            [("0.19.0", false, true), ("0.19.0", true, false), ("0.33.0", false, false), ("", false, false)]
+        {
+            let kernels = router_kernels(&Settings { has_tf32, ..settings(version) });
+            assert_eq!(kernels.plain_product, is_plain, "{version}");
+            assert_eq!(kernels.separate_choice, version == "0.19.0", "{version}");
         }
         let told =
             Settings { async_scheduling: Some(true), fuse_allreduce_rms: Some(true), ..settings("0.11.2") };

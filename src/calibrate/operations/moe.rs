@@ -170,7 +170,6 @@ impl Operation for MoeOperation {
             rows_per_token: f64::from(shape.experts_per_token),
             expert_matrices: shape.expert_matrices,
             // Its loads are known.
-            is_balanced: true,
             dtype: format.weights(),
             is_tuned: format == Format::Bf16 && tuned_moe::is_tuned(gpu, num_experts, shape.inter),
             is_cutlass: shape.is_cutlass,
