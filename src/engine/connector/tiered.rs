@@ -226,10 +226,12 @@ impl Store {
         let first = *saved;
         *saved = first.max(num_full);
         for block in first..num_full {
-            // Null blocks hold nothing: states inside of a chunk of prefill, what windows have left.
-            let is_there = blocks.get(block as usize).is_some_and(|&block| block != NULL_BLOCK);
+            // Of a chunk of prefill only the last state is written. What windows have left since it was computed
+            // is still stored.
+            let is_written = !self.groups[group].is_mamba()
+                || blocks.get(block as usize).is_some_and(|&block| block != NULL_BLOCK);
             let key = self.key(request, group, block);
-            if is_there && !self.tiers[0].store.contains(key) {
+            if is_written && !self.tiers[0].store.contains(key) {
                 self.to_save.push(key);
             }
         }

@@ -39,6 +39,11 @@ pub struct Measured {
     /// Mean number of counted requests that are there at the same time.
     pub mean_concurrency: f64,
     pub steps: StepFigures,
+    /// Of the replicas of each role, where they have roles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill_steps: Option<StepFigures>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode_steps: Option<StepFigures>,
 }
 
 impl Measured {
@@ -98,5 +103,11 @@ pub(super) fn mean_of(runs: &[Measured]) -> Measured {
         external_hits_tokens: sum(|run| run.external_hits_tokens),
         mean_concurrency: mean(|run| run.mean_concurrency),
         steps: runs.iter().fold(StepFigures::default(), |sum, run| sum.plus(&run.steps)),
+        prefill_steps: steps_of_role(runs, |run| run.prefill_steps.as_ref()),
+        decode_steps: steps_of_role(runs, |run| run.decode_steps.as_ref()),
     }
+}
+
+fn steps_of_role(runs: &[Measured], of: fn(&Measured) -> Option<&StepFigures>) -> Option<StepFigures> {
+    runs.iter().filter_map(of).fold(None, |sum, steps| Some(sum.unwrap_or_default().plus(steps)))
 }

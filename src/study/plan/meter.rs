@@ -7,7 +7,7 @@ use super::targets::{Limit, Metric, Target};
 use crate::engine::kv_cache::{BlockEviction, JournalEntry};
 use crate::engine::scheduler::Scheduler;
 use crate::report::tpot_ns;
-use crate::simulation::{EngineCall, Observer, RequestRecord, StepRecord, StepSpan};
+use crate::simulation::{EngineCall, Observer, RequestRecord, Role, StepRecord, StepSpan};
 use crate::units::SimTime;
 
 /// A queue that grows by less than this share of the arrivals can be chance.
@@ -48,7 +48,7 @@ struct Backlog {
 pub(super) struct Meter<'a> {
     targets: &'a [Target],
     /// By replica.
-    steps: Vec<StepMeter>,
+    steps: Vec<(StepMeter, Option<Role>)>,
     seen: Vec<Seen>,
     /// Of the requests in `seen`, where gaps between tokens are limited.
     spans: Option<Vec<Box<[StepSpan]>>>,
@@ -63,10 +63,12 @@ pub(super) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    pub fn new(targets: &'a [Target], steps: StepMeter, replicas: usize) -> Self {
+    /// With the meter and the role of each engine core.
+    pub fn new(targets: &'a [Target], steps: Vec<(StepMeter, Option<Role>)>) -> Self {
+        let replicas = steps.len();
         Self {
             targets,
-            steps: vec![steps; replicas],
+            steps,
             seen: Vec::new(),
             spans: targets.iter().any(Target::is_of_gaps).then(Vec::new),
             step_ends_ns: vec![Vec::new(); replicas],
@@ -149,8 +151,19 @@ impl<'a> Meter<'a> {
             hits_tokens: sum(|seen| seen.hits_tokens),
             external_hits_tokens: sum(|seen| seen.external_hits_tokens),
             mean_concurrency: if span_s > 0.0 { there_ns as f64 / 1e9 / span_s } else { 0.0 },
-            steps: self.steps.iter().fold(StepFigures::default(), |sum, steps| sum.plus(&steps.figures)),
+            steps: self.steps_of(|_| true),
+            prefill_steps: self.has_roles().then(|| self.steps_of(|role| role == Some(Role::Prefill))),
+            decode_steps: self.has_roles().then(|| self.steps_of(|role| role == Some(Role::Decode))),
         }
+    }
+
+    fn has_roles(&self) -> bool {
+        self.steps.iter().any(|(_, role)| role.is_some())
+    }
+
+    fn steps_of(&self, is_meant: impl Fn(Option<Role>) -> bool) -> StepFigures {
+        let meant = self.steps.iter().filter(|(_, role)| is_meant(*role));
+        meant.fold(StepFigures::default(), |sum, (steps, _)| sum.plus(&steps.figures))
     }
 
     /// Gaps between tokens that keep a limit, and the gap at the promise's percentile; `None` for a
@@ -238,7 +251,7 @@ impl Observer for Meter<'_> {
     fn on_step(&mut self, step: &StepRecord) {
         let replica = step.replica as usize;
         if self.counts_steps {
-            self.steps[replica].on_step(step);
+            self.steps[replica].0.on_step(step);
         }
         let at_ns = step.finished_at.as_ns();
         if step.num_scheduled_requests > 0 && self.spans.is_some() {
@@ -291,9 +304,12 @@ impl Observer for Meter<'_> {
         _scheduler: &Scheduler,
     ) {
         match call {
-            EngineCall::AddRequest { .. } => self.arrived += 1,
+            // Who goes on with a request has not got another one.
+            EngineCall::AddRequest { .. } if self.steps[replica as usize].1 != Some(Role::Decode) => {
+                self.arrived += 1;
+            }
             EngineCall::Schedule { record, output } if self.counts_steps => {
-                self.steps[replica as usize].on_schedule(record, output)
+                self.steps[replica as usize].0.on_schedule(record, output)
             }
             _ => {}
         }

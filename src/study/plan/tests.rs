@@ -66,7 +66,10 @@ fn the_highest_load_is_the_one_worked_out_by_hand() {
     // As fleets exactly: 20 and 24 requests a second at 5.007 for each replica, and one that may be lost.
     let fleet = &capacity.fleet;
     let counts = fleet.counts;
-    assert_eq!((counts.at_least, counts.with_headroom, counts.with_losses), (4, 5, 5));
+    assert_eq!(
+        (counts.at_least.replicas, counts.with_headroom.replicas, counts.with_losses.replicas),
+        (4, 5, 5)
+    );
     assert_eq!(fleet.cost_per_hour, 2.0 * f64::from(fleet.replicas));
     // 20 requests a second of 100 and 4 tokens.
     let tokens_per_hour = 20.0 * 4.0 * 3600.0;
