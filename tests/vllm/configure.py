@@ -92,6 +92,9 @@ def vllm_config(case: Case) -> VllmConfig:
         prefix_match_unit=engine.get("hash_block_size"),
         enable_prefix_caching=engine["enable_prefix_caching"],
         prefix_caching_hash_algo=engine["prefix_caching_hash_algo"],
+        # All checkpoints of windows and states are kept, as the KV cache groups
+        # below say too; vLLM's default keeps some of them.
+        prefix_cache_retention_interval=None,
     )
     scheduler = SchedulerConfig(
         max_model_len=engine["max_model_len"],

@@ -78,13 +78,16 @@ impl Runs<'_> {
         };
         let (highest, too_much) = (at(found.met), at(found.not_met));
         let Some(highest) = highest else {
-            // The search has looked at one load at least. A load that misses a target says more than one with
-            // too few requests to tell.
+            // The search has looked at one load at least. If it ended for want of requests, that is why nothing is
+            // met; else a load that misses a target says more than one that is not sure.
             looks.extend(too_much);
-            let lowest = looks.into_iter().min_by(|a, b| {
-                let is_open = |look: &LoadResult| look.verdict != Verdict::Missed;
-                is_open(a).cmp(&is_open(b)).then(a.load.total_cmp(&b.load))
-            });
+            let rank = |look: &LoadResult| match look.verdict {
+                Verdict::Open if self.has_too_few_requests(look) => 0,
+                Verdict::Missed => 1,
+                _ => 2,
+            };
+            let lowest =
+                looks.into_iter().min_by(|a, b| rank(a).cmp(&rank(b)).then(a.load.total_cmp(&b.load)));
             let lowest = lowest.ok_or_else(|| End::Failed("no load was tried".to_owned()))?;
             return Ok(Outcome::MeetsNoLoad(Box::new(lowest)));
         };

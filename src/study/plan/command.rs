@@ -7,7 +7,8 @@ use crate::catalog::{Dtype, Model, repository};
 use crate::engine::SchedulingPolicy;
 use crate::engine::config::{KvLoadFailurePolicy, SpecMethod};
 use crate::engine::hash::PrefixCachingHashAlgo;
-use crate::scenario::{EngineSection, Roles, Scenario};
+use crate::engine::kv_cache::KvCacheSpec;
+use crate::scenario::{EngineSection, Pool, Roles, Scenario};
 use crate::simulation::router::RouterConfig;
 use crate::simulation::{Endpoints, Role};
 
@@ -15,12 +16,12 @@ use crate::simulation::{Endpoints, Role};
 /// cannot say.
 pub(super) fn serve_commands(scenario: &Scenario, router: Option<&RouterConfig>) -> (String, Vec<String>) {
     let Some(Roles { prefill, decode }) = scenario.roles() else {
-        return serve_command(scenario, &scenario.file.engine, None, router);
+        return serve_command(scenario, &scenario.pools[0], router);
     };
     let (mut commands, mut notes) = (Vec::new(), Vec::new());
     for (at, name) in [(prefill, "prefill"), (decode, "decode")] {
         let pool = &scenario.pools[at];
-        let (command, of_role) = serve_command(scenario, &pool.section, pool.role, router);
+        let (command, of_role) = serve_command(scenario, pool, router);
         commands.push(format!("{command}  # {name}, on {}", pool.gpu.name));
         notes.extend(of_role);
     }
@@ -33,12 +34,8 @@ pub(super) fn serve_commands(scenario: &Scenario, router: Option<&RouterConfig>)
     (commands.join("\n"), notes)
 }
 
-fn serve_command(
-    scenario: &Scenario,
-    engine: &EngineSection,
-    role: Option<Role>,
-    router: Option<&RouterConfig>,
-) -> (String, Vec<String>) {
+fn serve_command(scenario: &Scenario, pool: &Pool, router: Option<&RouterConfig>) -> (String, Vec<String>) {
+    let (engine, role) = (&pool.section, pool.role);
     let usual = EngineSection::default();
     let mut notes = Vec::new();
     let mut words: Vec<String> = Vec::new();
@@ -153,6 +150,13 @@ fn serve_command(
     }
     if engine.prefix_caching_hash_algo != usual.prefix_caching_hash_algo {
         option("prefix-caching-hash-algo", Some(hash_algo(engine.prefix_caching_hash_algo).to_owned()));
+    }
+    // All checkpoints of windows and states are kept in a simulation; vLLM by default keeps some of them.
+    let has_checkpoints =
+        |spec: &KvCacheSpec| matches!(spec, KvCacheSpec::SlidingWindow { .. } | KvCacheSpec::Mamba { .. });
+    if engine.enable_prefix_caching && pool.engine.kv_cache_groups.iter().any(has_checkpoints) {
+        let (scheduler_block_size, _) = pool.engine.resolve_kv_cache_block_sizes();
+        option("prefix-cache-retention-interval", number(scheduler_block_size));
     }
     if engine.scheduling_policy == SchedulingPolicy::Priority {
         option("scheduling-policy", Some("priority".to_owned()));
@@ -284,7 +288,7 @@ mod tests {
     use crate::simulation::router::RouterPolicy;
 
     /// Options of `vllm serve` in vLLM 0.33.0, as its parser names them.
-    const KNOWN: [&str; 31] = [
+    const KNOWN: [&str; 32] = [
         "--tensor-parallel-size",
         "--decode-context-parallel-size",
         "--gpu-memory-utilization",
@@ -316,6 +320,7 @@ mod tests {
         "--kv-offloading-size",
         "--kv-offloading-backend",
         "--kv-transfer-config",
+        "--prefix-cache-retention-interval",
     ];
 
     fn command(engine: &str) -> (String, Vec<String>) {
@@ -352,7 +357,7 @@ mod tests {
         let (commands, notes) = serve_commands(&scenario, None);
         let config = |role: &str| {
             format!(
-                r#"--kv-transfer-config '{{"kv_connector":"NixlConnector","kv_connector_extra_config":{{"kv_lease_duration":60.0}},"kv_role":"{role}"}}'"#
+                r#"--kv-transfer-config '{{"kv_connector":"NixlConnector","kv_role":"{role}","kv_connector_extra_config":{{"kv_lease_duration":60.0}}}}'"#
             )
         };
         let lines: Vec<&str> = commands.lines().collect();
@@ -390,6 +395,14 @@ mod tests {
         assert!(command.contains("--kv-offloading-size 64 --kv-offloading-backend native"), "{command}");
         assert!(command.contains(r#"--kv-events-config '{"enable_kv_cache_events": true}'"#), "{command}");
         assert!(notes.is_empty(), "{notes:?}");
+    }
+
+    #[test]
+    fn checkpoints_are_kept_as_in_the_simulation() {
+        let groups = "{kv_cache_groups: [{kind: full}, {kind: sliding_window, sliding_window: 1024}]}";
+        assert!(command(groups).0.contains("--prefix-cache-retention-interval 16"), "{groups}");
+        let groups = "{kv_cache_groups: [{kind: full}, {kind: chunked_local, chunk_size: 8192}]}";
+        assert!(!command(groups).0.contains("retention"), "{groups}");
     }
 
     #[test]

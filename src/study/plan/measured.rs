@@ -32,7 +32,8 @@ pub struct Measured {
     pub requests_per_s: f64,
     pub prompt_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
-    /// Of the counted requests, on the GPU and in the tiers behind it.
+    /// Of the counted requests, on the GPU and in the tiers behind it. Where replicas have roles, of all prompts
+    /// while sessions start, in the caches of those that prefill.
     pub queries_tokens: u64,
     pub hits_tokens: u64,
     pub external_hits_tokens: u64,

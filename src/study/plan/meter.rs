@@ -5,6 +5,7 @@ use super::measured::Measured;
 use super::step_figures::{StepFigures, StepMeter};
 use super::targets::{Limit, Metric, Target};
 use crate::engine::kv_cache::{BlockEviction, JournalEntry};
+use crate::engine::prefix_cache_stats::PrefixCacheStats;
 use crate::engine::scheduler::Scheduler;
 use crate::report::tpot_ns;
 use crate::simulation::{EngineCall, Observer, RequestRecord, Role, StepRecord, StepSpan};
@@ -58,6 +59,8 @@ pub(super) struct Meter<'a> {
     num_waiting: Vec<u32>,
     backlog: Vec<Backlog>,
     arrived: u64,
+    /// What the caches of replicas that prefill gave: what others read from them is no hit.
+    prefill_hits: PrefixCacheStats,
     /// Sessions still start.
     counts_steps: bool,
 }
@@ -75,6 +78,7 @@ impl<'a> Meter<'a> {
             num_waiting: vec![0; replicas],
             backlog: Vec::new(),
             arrived: 0,
+            prefill_hits: PrefixCacheStats::default(),
             counts_steps: true,
         }
     }
@@ -106,6 +110,15 @@ impl<'a> Meter<'a> {
         let span_s = (end_ns - begin_ns) as f64 / 1e9;
         let per_s = |count: u64| if span_s > 0.0 { count as f64 / span_s } else { 0.0 };
         let sum = |of: fn(&Seen) -> u32| counted.iter().map(|seen| u64::from(of(seen))).sum::<u64>();
+        let (queries, hits, external_hits) = if self.has_roles() {
+            (self.prefill_hits.queries, self.prefill_hits.hits, 0)
+        } else {
+            (
+                sum(|seen| seen.prompt_tokens),
+                sum(|seen| seen.hits_tokens),
+                sum(|seen| seen.external_hits_tokens),
+            )
+        };
         let there_ns: u64 = counted.iter().map(|seen| seen.there_ns).sum();
         let promise = |target: &Target| match self.gaps(target, &counts) {
             Some(gaps) => gaps,
@@ -147,9 +160,9 @@ impl<'a> Meter<'a> {
             requests_per_s: per_s(counted.len() as u64),
             prompt_tokens_per_s: per_s(sum(|seen| seen.prompt_tokens)),
             output_tokens_per_s: per_s(sum(|seen| seen.output_tokens)),
-            queries_tokens: sum(|seen| seen.prompt_tokens),
-            hits_tokens: sum(|seen| seen.hits_tokens),
-            external_hits_tokens: sum(|seen| seen.external_hits_tokens),
+            queries_tokens: queries,
+            hits_tokens: hits,
+            external_hits_tokens: external_hits,
             mean_concurrency: if span_s > 0.0 { there_ns as f64 / 1e9 / span_s } else { 0.0 },
             steps: self.steps_of(|_| true),
             prefill_steps: self.has_roles().then(|| self.steps_of(|role| role == Some(Role::Prefill))),
@@ -251,7 +264,12 @@ impl Observer for Meter<'_> {
     fn on_step(&mut self, step: &StepRecord) {
         let replica = step.replica as usize;
         if self.counts_steps {
-            self.steps[replica].0.on_step(step);
+            let (steps, role) = &mut self.steps[replica];
+            steps.on_step(step);
+            if *role == Some(Role::Prefill) {
+                self.prefill_hits.queries += step.prefix_cache.queries;
+                self.prefill_hits.hits += step.prefix_cache.hits;
+            }
         }
         let at_ns = step.finished_at.as_ns();
         if step.num_scheduled_requests > 0 && self.spans.is_some() {

@@ -121,7 +121,7 @@ fn headlines(result: &PlanResult, recommendation: &Recommendation, capacity: &Ca
         ),
         headline("Bound by", capacity.binding.name().to_owned(), "", capacity.binding_because.clone()),
         headline(
-            "A replica takes",
+            if fleet.prefill_replicas.is_some() { "Its pools take" } else { "A replica takes" },
             number(capacity.highest.load * rate),
             &rate_unit(result),
             capacity.too_much.as_ref().map_or_else(

@@ -47,10 +47,14 @@ impl Runs<'_> {
         }
     }
 
-    /// No fleet that was simulated is as fast and cheaper by more than the plan's reach.
+    /// No fleet that was simulated is as fast and cheaper by more than the plan's reach. What is known of pools with
+    /// roles before they are simulated as a fleet is too little: one of them may need far fewer replicas.
     fn is_within_reach(&self, result: &PlanResult, index: usize) -> bool {
         let reach = 1.0 + self.planner.header.settings.reach;
         let Some(own) = result.candidates[index].capacity() else { return false };
+        if own.fleet.prefill_replicas.is_some() {
+            return true;
+        }
         let beats = |other: &super::result::Capacity| {
             !other.verified.is_empty()
                 && other.fleet.cost_per_hour * reach < own.fleet.cost_per_hour
