@@ -109,6 +109,9 @@ impl Row<'_> {
             // Logits; no product has a law in 32 bits.
             "float32" if self.optional("op") == "sampler" => Format::Bf16,
             "fp8" => Format::Fp8,
+            "fp8_block" if self.optional("kernel").contains("moe_flashinfer_cutlass") => {
+                Format::Fp8BlockCutlass
+            }
             "fp8_block" => Format::Fp8Block,
             "int4_wo" => Format::Int4,
             "nvfp4" => Format::Nvfp4,

@@ -75,15 +75,13 @@ impl CompleteProfile {
         self.gemm_with_origin(dtype, gpu).0
     }
 
-    fn moe_with_origin(&self, dtype: Dtype) -> (&MoeLaw, &str, Format) {
-        let found = self.find_format(Format::for_moe(dtype), |profile, format| {
-            profile.moe.get(&format).map(|fit| &fit.law)
-        });
+    fn moe_with_origin(&self, formats: &'static [Format]) -> (&MoeLaw, &str, Format) {
+        let found = self.find_format(formats, |profile, format| profile.moe.get(&format).map(|fit| &fit.law));
         found.expect("H100-SXM and L40S, which lend, have bf16")
     }
 
-    pub fn moe(&self, dtype: Dtype) -> &MoeLaw {
-        self.moe_with_origin(dtype).0
+    pub fn moe(&self, formats: &'static [Format]) -> &MoeLaw {
+        self.moe_with_origin(formats).0
     }
 
     fn decode_with_origin(&self, format: Format) -> (&DecodeAttentionLaw, &str, Format) {
@@ -207,8 +205,9 @@ impl CompleteProfile {
         let name = if native { wanted(weights, Format::for_gemm(weights)) } else { format!("{weights:?}") };
         stands_in("GEMM", name, lender, format);
         if let Some(experts) = experts {
-            let (_, lender, format) = self.moe_with_origin(experts);
-            stands_in("MoE", wanted(experts, Format::for_moe(experts)), lender, format);
+            let formats = Format::for_moe(experts, false);
+            let (_, lender, format) = self.moe_with_origin(formats);
+            stands_in("MoE", wanted(experts, formats), lender, format);
         }
         let kv_format = Format::of_kv_cache(kv_cache);
         let (_, lender, format) = self.decode_with_origin(kv_format);

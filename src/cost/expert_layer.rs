@@ -12,7 +12,7 @@ use super::collective::AllGather;
 use super::law::L2;
 use super::moe::{BusiestRank, MoeLayer, MoeShape};
 use super::parallelism::{All2AllBackend, Parallelism, StepTokens};
-use super::{CompleteProfile, tuned_moe};
+use super::{CompleteProfile, Format, tuned_moe};
 
 #[derive(Clone, Debug)]
 pub(super) struct ExpertLayer {
@@ -65,8 +65,10 @@ impl ExpertLayer {
             is_tuned: moe.expert_dtype == Dtype::Bf16 && tuned_moe::is_tuned(gpu, num_experts, inter),
         };
         let busiest = BusiestRank::new(ranks, moe.num_experts_per_tok, num_experts);
+        let is_hopper = gpu.compute_capability / 10 == 9;
+        let formats = Format::for_moe(moe.expert_dtype, is_expert_parallel && is_hopper);
         Some(Self {
-            layer: MoeLayer::new(&shape, gpu, profile.moe(moe.expert_dtype), L2::Cold),
+            layer: MoeLayer::new(&shape, gpu, profile.moe(formats), L2::Cold),
             busiest: is_expert_parallel.then_some(busiest),
             travel: (parallelism.data_parallel_size > 1)
                 .then(|| Travel::new(model, parallelism, experts_per_token, profile)),
@@ -154,6 +156,33 @@ mod tests {
 
     fn alike(own: u32, num_engines: u32) -> StepTokens {
         StepTokens::alike(own, num_engines)
+    }
+
+    /// `_get_priority_backends` of `fused_moe/oracle/fp8.py`: on Hopper Triton for slices, CUTLASS for whole experts.
+    #[test]
+    fn whole_experts_on_hopper_have_kernels_of_their_own() {
+        let profile = Profile::built_in(Gpu::find("H200").unwrap()).unwrap();
+        let slices = profile.moe[&Format::Fp8Block].law;
+        let whole = profile.moe[&Format::Fp8BlockCutlass].law;
+        let time_us = |expert_parallel: bool, law| {
+            let gpu = Gpu::find("H200").unwrap();
+            let mut profile = profile.clone();
+            for fit in profile.moe.values_mut() {
+                fit.law = law;
+            }
+            let profile = CompleteProfile::new(profile, gpu);
+            let parallelism =
+                Parallelism { enable_expert_parallel: expert_parallel, ..Parallelism::tensor(8) };
+            ExpertLayer::new(&Model::find("DeepSeek-V3").unwrap(), gpu, &parallelism, &profile)
+                .unwrap()
+                .kernel_us(alike(64, 1))
+        };
+        let own = |enable_expert_parallel| {
+            layer(Parallelism { enable_expert_parallel, ..Parallelism::tensor(8) }).kernel_us(alike(64, 1))
+        };
+        assert_eq!(own(false), time_us(false, slices));
+        assert_eq!(own(true), time_us(true, whole));
+        assert_ne!(slices, whole);
     }
 
     /// One engine's ranks compute either a slice of every expert or some whole ones.

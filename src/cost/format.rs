@@ -15,6 +15,8 @@ pub enum Format {
     Fp8,
     /// 8-bit floats with a scale for each block of 128 x 128 weights.
     Fp8Block,
+    /// The same through FlashInfer's CUTLASS kernels: experts of Hopper where ranks hold whole ones.
+    Fp8BlockCutlass,
     /// 4-bit integers as weights, 16-bit activations.
     Int4,
     Nvfp4,
@@ -27,10 +29,11 @@ pub enum Format {
 }
 
 impl Format {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Bf16,
         Self::Fp8,
         Self::Fp8Block,
+        Self::Fp8BlockCutlass,
         Self::Int4,
         Self::Nvfp4,
         Self::Mxfp4,
@@ -56,10 +59,15 @@ impl Format {
     }
 
     /// Formats whose MoE kernels can stand for `dtype`, the best first. 8-bit experts are
-    /// block-scaled in the checkpoints that there are.
-    pub const fn for_moe(dtype: Dtype) -> &'static [Self] {
+    /// block-scaled in the checkpoints that there are. On Hopper vLLM prefers Triton's kernels for slices of
+    /// them and FlashInfer's CUTLASS kernels for whole ones, those of expert parallelism
+    /// (`fused_moe/oracle/fp8.py`).
+    pub const fn for_moe(dtype: Dtype, whole_on_hopper: bool) -> &'static [Self] {
         match dtype {
             Dtype::Bf16 | Dtype::Fp32 => &[Self::Bf16],
+            Dtype::Fp8 | Dtype::Int8 if whole_on_hopper => {
+                &[Self::Fp8BlockCutlass, Self::Fp8Block, Self::Fp8, Self::Bf16]
+            }
             Dtype::Fp8 | Dtype::Int8 => &[Self::Fp8Block, Self::Fp8, Self::Bf16],
             Dtype::Nvfp4 => &[Self::Nvfp4, Self::Bf16],
             Dtype::Mxfp4 => &[Self::Mxfp4, Self::Mxfp4Marlin, Self::Mxfp4Mxfp8, Self::Bf16],
@@ -71,7 +79,7 @@ impl Format {
     pub const fn weights(self) -> Dtype {
         match self {
             Self::Bf16 => Dtype::Bf16,
-            Self::Fp8 | Self::Fp8Block => Dtype::Fp8,
+            Self::Fp8 | Self::Fp8Block | Self::Fp8BlockCutlass => Dtype::Fp8,
             Self::Int4 => Dtype::Int4,
             Self::Nvfp4 => Dtype::Nvfp4,
             Self::Mxfp4 | Self::Mxfp4Marlin | Self::Mxfp4Mxfp8 => Dtype::Mxfp4,
@@ -83,6 +91,7 @@ impl Format {
             Self::Bf16 => "bf16",
             Self::Fp8 => "fp8",
             Self::Fp8Block => "fp8_block",
+            Self::Fp8BlockCutlass => "fp8_block_cutlass",
             Self::Int4 => "int4",
             Self::Nvfp4 => "nvfp4",
             Self::Mxfp4 => "mxfp4",

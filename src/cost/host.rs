@@ -10,7 +10,7 @@
 //! asynchronous scheduling hides that behind the GPU. A step that is scheduled synchronously takes
 //! `sync_step_us` and `sync_request_us` instead, with the GPU idle: messages to the workers, their
 //! inputs and the way of the sampled tokens back are in it too. In front of the engine a request takes
-//! `frontend_us` and `frontend_user_us` for each user whose tokens the front end streams: HTTP,
+//! `frontend_us` and `frontend_user_us` for each user whose tokens the same thread of the client reads: HTTP,
 //! messages between processes, detokenising. Requests that come together are passed on one after the
 //! other: the API server's event loop and its tokenising thread take `frontend_request_us` for each and
 //! `frontend_token_us` for each token of its prompt. So of users who send at the same moment one is
@@ -48,7 +48,7 @@ law! {
         /// One request after another: what the server does before the engine knows of it.
         frontend_request_us = 1000.0 in [0.0, 1000000.0] else 1000.0,
         frontend_token_us = 1.0 in [0.0, 1000.0] else 1.0,
-        /// Of each user whose tokens the front end streams.
+        /// Of each user whose tokens the same thread of the client reads.
         frontend_user_us = 200.0 in [0.0, 100000.0] else 200.0,
     }
 }
@@ -69,8 +69,8 @@ impl HostLaw {
         Self { host_step_us: self.sync_step_us, host_request_us: self.sync_request_us, ..self }
     }
 
-    /// What a client waits for beside the engine and the requests of others, of `num_users` at the
-    /// same time.
+    /// What a client waits for on average beside the engine and the requests of others, where one
+    /// of its threads serves so many users at the same time.
     pub fn frontend_latency_ns(&self, num_users: u32) -> u64 {
         to_ns(self.frontend_us + self.frontend_user_us * f64::from(num_users))
     }

@@ -80,6 +80,15 @@ pub struct ClosedLoopLoad {
     pub output_tokens: u32,
     /// Lengths are uniform between this share of the two above and the whole.
     pub range_ratio: f64,
+    /// The client reads the answers in many worker processes, so that no user waits for the tokens of others.
+    pub client_has_workers: bool,
+}
+
+impl ClosedLoopLoad {
+    /// Users whose tokens one thread of the client reads.
+    pub fn users_per_thread(&self) -> u32 {
+        if self.client_has_workers { 1 } else { self.concurrency }
+    }
 }
 
 impl Load {

@@ -5,10 +5,17 @@
 //! long: users who are in step end together and send together, and if the engine heard of them all at
 //! once, their prompts would collide in every round. As it is, it begins with the first while the
 //! others are on their way, and one user after another falls out of step.
+//!
+//! A round trip is not always equally long: a message that comes to the event loop of a server or client
+//! finds it idle, or behind the tokens of all others. It takes anything from nothing to twice the mean, each
+//! as likely. Without that, users who send again just before one step ends would do so in every round, and
+//! TTFT would jump by a whole step where a round trip grew by a microsecond.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use rand_mt::Mt;
 
 use super::bench_run::ClosedLoopLoad;
@@ -44,8 +51,8 @@ pub(super) struct ClosedLoop {
     lengths: Vec<(u32, u32)>,
     host: HostLaw,
     /// From the end of an answer in the engine to the next request at the front end's queue, all
-    /// that does not keep other requests waiting.
-    round_trip: SimTime,
+    /// that does not keep other requests waiting: of each request, by its index.
+    round_trips: Vec<SimTime>,
     num_sent: usize,
     /// Users who are about to send, by time and then by the request that they waited for.
     ready: BTreeMap<(SimTime, u64), ()>,
@@ -61,13 +68,19 @@ impl ClosedLoop {
             concurrency: load.concurrency,
             lengths: lengths(&load),
             host: *host,
-            round_trip: SimTime(host.frontend_latency_ns(load.concurrency)),
+            round_trips: round_trips(&load, host),
             num_sent: 0,
             ready,
             frontend_free_at: SimTime::ZERO,
             log,
         }
     }
+}
+
+fn round_trips(load: &ClosedLoopLoad, host: &HostLaw) -> Vec<SimTime> {
+    let mean_ns = host.frontend_latency_ns(load.users_per_thread());
+    let mut random = ChaCha8Rng::seed_from_u64(u64::from(SEED));
+    (0..load.num_requests).map(|_| SimTime(random.random_range(0..=2 * mean_ns))).collect()
 }
 
 /// Those that vLLM's `benchmark_serving.py` and its copies draw: with the generator of `numpy.random.seed`, all
@@ -120,7 +133,8 @@ impl Workload for ClosedLoop {
     }
 
     fn finished(&mut self, index: u64, at: SimTime) {
-        self.ready.insert((at + self.round_trip, u64::from(self.concurrency) + index), ());
+        let back_at = at + self.round_trips[index as usize];
+        self.ready.insert((back_at, u64::from(self.concurrency) + index), ());
     }
 
     fn tenants(&self) -> &[String] {
@@ -140,11 +154,12 @@ mod tests {
             input_tokens: 100,
             output_tokens: 10,
             range_ratio: 1.0,
+            client_has_workers: false,
         };
-        // 5 us there and back, and 1 us + 0.01 us for each token before the engine.
+        // No time there and back, and 1 us + 0.01 us for each token before the engine.
         let host = HostLaw {
-            frontend_us: 4.0,
-            frontend_user_us: 0.5,
+            frontend_us: 0.0,
+            frontend_user_us: 0.0,
             frontend_request_us: 1.0,
             frontend_token_us: 0.01,
             ..HostLaw::default()
@@ -158,12 +173,39 @@ mod tests {
         assert_eq!(workload.next().unwrap().unwrap().at, SimTime(4_000));
         assert_eq!(workload.peek().unwrap(), None);
         workload.finished(1, SimTime(100_000));
-        assert_eq!(workload.peek().unwrap(), Some(SimTime(107_000)));
+        assert_eq!(workload.peek().unwrap(), Some(SimTime(102_000)));
         assert_eq!(workload.next().unwrap().unwrap().request.index, 2);
         assert_eq!([0, 1, 2].map(|index| log.delay_ns(index)), [2_000, 4_000, 2_000]);
         // All are sent.
         workload.finished(0, SimTime(200_000));
         assert!(workload.next().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_round_trip_takes_from_nothing_to_twice_the_mean() {
+        let mut load = ClosedLoopLoad {
+            concurrency: 40,
+            num_requests: 10_000,
+            input_tokens: 100,
+            output_tokens: 10,
+            range_ratio: 1.0,
+            client_has_workers: false,
+        };
+        // 20 us, and half a microsecond for each user of a thread.
+        let host = HostLaw { frontend_us: 20.0, frontend_user_us: 0.5, ..HostLaw::default() };
+        for (client_has_workers, mean_ns) in [(false, 40_000), (true, 20_500)] {
+            load.client_has_workers = client_has_workers;
+            let times = round_trips(&load, &host);
+            assert!(times.iter().all(|time| time.as_ns() <= 2 * mean_ns));
+            let share_below = |limit_ns: u64| {
+                times.iter().filter(|time| time.as_ns() < limit_ns).count() as f64 / times.len() as f64
+            };
+            // Three standard deviations of 10,000 draws are 0.015.
+            for quarter in 1..4 {
+                let expected = quarter as f64 / 4.0;
+                assert!((share_below(quarter * mean_ns / 2) - expected).abs() < 0.015);
+            }
+        }
     }
 
     /// `numpy.random.seed(0)`, `randint(819, 1025, size=8)`, `randint(6553, 8193, size=8)`.
@@ -175,6 +217,7 @@ mod tests {
             input_tokens: 1024,
             output_tokens: 8192,
             range_ratio: 0.8,
+            client_has_workers: false,
         };
         let (inputs, outputs): (Vec<u32>, Vec<u32>) = lengths(&load).into_iter().unzip();
         assert_eq!(inputs, [991, 866, 936, 1011, 886, 1014, 922, 828]);

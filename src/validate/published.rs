@@ -12,7 +12,7 @@
 //! (`rule_plugin/benchmark/vllm.rule` of the repository ai-dynamo/aiconfigurator). The table does not say so, but
 //! no other limit fits: at 8 users with 1,024 tokens each the first token came after 126 ms, which a step of all
 //! eight does not allow, and with a fixed 512 in place of the batch TTFT of 8 users with 4,096 is a quarter too
-//! long.
+//! long. Its client is AIPerf, whose workers read the answers in processes of their own.
 
 use super::bench_run::{ClosedLoopLoad, Settings};
 use crate::cost::{CudagraphMode, Format};
@@ -41,6 +41,7 @@ pub(super) fn fill_in(source: &str, measured_on: &str, settings: &mut Settings, 
     if (source, settings.engine_version.as_str()) == AICONFIGURATOR {
         let tokens = load.input_tokens.saturating_add(AICONFIGURATOR_TOKENS).saturating_add(load.concurrency);
         settings.max_num_batched_tokens.get_or_insert(tokens);
+        load.client_has_workers = true;
         return;
     }
     let model = settings.model.to_lowercase();

@@ -195,6 +195,7 @@ fn read_load(row: &Row<'_>, settings: &mut Settings) -> Result<Result<Load, Stri
         input_tokens,
         output_tokens,
         range_ratio: 1.0,
+        client_has_workers: false,
     };
     let measured_on = row.text("notes").strip_prefix("measured ").unwrap_or("");
     published::fill_in(row.text("source"), measured_on, settings, &mut load);

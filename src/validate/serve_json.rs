@@ -134,6 +134,7 @@ impl ServeResult {
                 input_tokens: mean(self.total_input_tokens),
                 output_tokens: mean(self.total_output_tokens),
                 range_ratio: 1.0,
+                client_has_workers: false,
             })),
             _ => Err("an open loop without --save-detailed does not say when requests were sent".to_owned()),
         }

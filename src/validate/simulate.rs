@@ -128,7 +128,7 @@ impl Server {
 
     fn run_once(&self, seed: u64, load: &Load, profile: &Profile) -> Result<Vec<Prediction>, String> {
         let num_users = match load {
-            Load::ClosedLoop(load) => load.concurrency,
+            Load::ClosedLoop(load) => load.users_per_thread(),
             // The front end of the server's own process streams nothing.
             Load::Recorded(_) => 0,
             Load::Ladder { ladder, .. } => ladder.max_requests_per_replica(),

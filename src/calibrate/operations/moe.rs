@@ -85,7 +85,7 @@ pub(in crate::calibrate) struct MoeOperation;
 impl Operation for MoeOperation {
     type Shape = MoeTiming;
     type Law = MoeLaw;
-    const SCOPE: &'static str = "no expert parallelism, inter / tp >= 256";
+    const SCOPE: &'static str = "inter / tp >= 256, no expert parallelism but for its own kernels";
 
     fn variants(gpu: &Gpu, format: Format) -> Vec<Variant<MoeLaw>> {
         let free: &[&str] = if fills_l2_slowly(gpu) {
@@ -120,8 +120,8 @@ impl Operation for MoeOperation {
         MoeLayer::new(&local, gpu, law, L2::Warm).time_with_loads_us(shape.tokens, &shape.loads)
     }
 
-    fn is_in_scope(shape: &MoeTiming, _format: Format, _gpu: &Gpu) -> bool {
-        is_whole(shape)
+    fn is_in_scope(shape: &MoeTiming, format: Format, _gpu: &Gpu) -> bool {
+        is_whole(shape) || format == Format::Fp8BlockCutlass && shape.inter >= 256
     }
 
     fn is_serving(shape: &MoeTiming) -> bool {
