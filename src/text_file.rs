@@ -14,7 +14,10 @@ pub enum TextFileError {
     #[error(
         "{}:{line}:{column}: the byte 0x{byte:02x} is not UTF-8 text\n  help: save the file as UTF-8{}",
         path.display(),
-        if *is_utf16 { "; it begins like UTF-16" } else { "" }
+        match begins_like {
+            Some(kind) => format!("; it begins like {kind}"),
+            None => String::new(),
+        }
     )]
     NotUtf8 {
         path: PathBuf,
@@ -23,9 +26,20 @@ pub enum TextFileError {
         /// In characters, counted from 1.
         column: usize,
         byte: u8,
-        is_utf16: bool,
+        /// What files begin so, if it is known.
+        begins_like: Option<&'static str>,
     },
 }
+
+/// How files begin that are no UTF-8.
+const KINDS: [(&[u8], &str); 6] = [
+    (&[0xff, 0xfe], "UTF-16"),
+    (&[0xfe, 0xff], "UTF-16"),
+    (&[0x1f, 0x8b], "gzip; unpack it with `gunzip`"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "zstd; unpack it with `unzstd`"),
+    (b"PK\x03\x04", "zip (or a spreadsheet; save it as CSV)"),
+    (b"PAR1", "Parquet"),
+];
 
 /// The text of a file.
 ///
@@ -51,13 +65,32 @@ pub fn decode_text(path: &Path, bytes: Vec<u8>) -> Result<String, TextFileError>
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
             byte: bytes[valid_up_to],
-            is_utf16: bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]),
+            begins_like: KINDS.iter().find(|(start, _)| bytes.starts_with(start)).map(|&(_, kind)| kind),
         }
     })?;
     if text.starts_with('\u{feff}') {
         text.remove(0);
     }
     Ok(text)
+}
+
+/// What is wrong with a row of a CSV file, and its line.
+pub fn csv_problem(error: &csv::Error) -> (u64, String) {
+    let line = error.position().map_or(1, csv::Position::line);
+    let problem = match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("the row has {len} values, the header {expected_len}")
+        }
+        _ => error.to_string(),
+    };
+    (line, problem)
+}
+
+/// A column that a CSV file's header names twice, so that nobody knows which of them counts.
+pub fn repeated_column(header: &csv::StringRecord) -> Option<&str> {
+    let names: Vec<&str> = header.iter().collect();
+    let is_repeated = |&(index, name): &(usize, &&str)| !name.is_empty() && names[..index].contains(name);
+    names.iter().enumerate().find(is_repeated).map(|(_, &name)| name)
 }
 
 #[cfg(test)]
@@ -76,6 +109,7 @@ mod tests {
             "a.yaml:2:6: the byte 0xe9 is not UTF-8 text\n  help: save the file as UTF-8"
         );
         assert!(message(b"\xff\xfea\0").ends_with("save the file as UTF-8; it begins like UTF-16"));
+        assert!(message(b"\x1f\x8b\x08\0").ends_with("; it begins like gzip; unpack it with `gunzip`"));
         // Cut within a character.
         assert!(message(b"a\n\xc3").starts_with("a.yaml:2:1: the byte 0xc3"));
     }

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::cost::ProfileError;
+use crate::text_file::TextFileError;
 
 #[derive(Debug, Error)]
 pub enum CalibrateError {
-    #[error("cannot read {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Text(#[from] TextFileError),
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
     #[error("{}:{line}: {problem}\n  help: {hint}", path.display())]

@@ -38,7 +38,8 @@ impl HashingTiming {
 pub fn fit_hashing(table: &Path, date: String) -> Result<HashingProfile, CalibrateError> {
     let mut timings: BTreeMap<PrefixCachingHashAlgo, Vec<HashingTiming>> = BTreeMap::new();
     let mut measured_on = String::new();
-    read_rows(table, |row| {
+    let columns = ["algorithm", "of", "block_size", "extra_keys", "block_ns", "measured_on"];
+    read_rows(table, &columns, |row| {
         let algorithm = algorithm(row)?;
         let is_output = match row.text("of")? {
             "prompt" => false,

@@ -46,15 +46,11 @@ impl Row<'_> {
 
     pub fn text(&self, column: &str) -> Result<&str, CalibrateError> {
         let Some(index) = self.position(column) else {
-            let op = self.optional("op");
             return Err(CalibrateError::Row {
                 path: self.path.to_owned(),
                 line: 1,
                 problem: format!("the column `{column}` is missing"),
-                hint: match op {
-                    "" => "every table has gpu, op, dtype and time_us, with commas between".to_owned(),
-                    op => format!("add `{column}`, which rows of {op} need"),
-                },
+                hint: format!("add `{column}`, which rows of {} need", self.optional("op")),
             });
         };
         Ok(&self.record[index])

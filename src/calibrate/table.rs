@@ -11,9 +11,13 @@ use super::operations::{DecodeShape, GemmShape, MixedShape, PrefillShape, Routin
 use super::row::Row;
 use super::{CalibrateError, Timings};
 use crate::catalog::Gpu;
+use crate::text_file::{csv_problem, read_text, repeated_column};
 
 const OPERATIONS: &str = "gemm, prefill_attention, decode_attention, mixed_attention, moe, all_reduce, \
      nccl_all_reduce, nccl_all_gather, nccl_alltoall, nccl_reduce_scatter, elementwise, sampler";
+
+/// What every row has.
+const COLUMNS: [&str; 4] = ["gpu", "op", "dtype", "time_us"];
 
 impl Timings {
     /// Reads tables, one after the other.
@@ -24,7 +28,7 @@ impl Timings {
         let mut timings = Self::default();
         let mut routings = RoutingMemo::default();
         for path in paths {
-            read_rows(path.as_ref(), |row| timings.add(row, &mut routings))?;
+            read_rows(path.as_ref(), &COLUMNS, |row| timings.add(row, &mut routings))?;
         }
         Ok(timings)
     }
@@ -97,44 +101,50 @@ impl Timings {
     }
 }
 
-/// Calls `each` with every row of a table.
+/// Calls `each` with every row of a table that has the columns `needed`.
 pub(super) fn read_rows(
     path: &Path,
+    needed: &[&str],
     mut each: impl FnMut(&Row<'_>) -> Result<(), CalibrateError>,
 ) -> Result<(), CalibrateError> {
-    let bytes =
-        std::fs::read(path).map_err(|source| CalibrateError::Read { path: path.to_owned(), source })?;
-    let mut reader = csv::ReaderBuilder::new().from_reader(bytes.as_slice());
-    let header = reader.headers().map_err(|error| unreadable(path, &error))?.clone();
+    let wrong = |line: u64, problem: String, hint: String| CalibrateError::Row {
+        path: path.to_owned(),
+        line,
+        problem,
+        hint,
+    };
+    let unreadable = |error: &csv::Error| {
+        let (line, problem) = csv_problem(error);
+        wrong(line, problem, "give each row a value for every column of the header".to_owned())
+    };
+    let text = read_text(path)?;
+    let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
+    let header = reader.headers().map_err(|error| unreadable(&error))?.clone();
+    if let Some(name) = repeated_column(&header) {
+        let problem = format!("there are two columns `{name}`");
+        return Err(wrong(1, problem, "leave one of them out".to_owned()));
+    }
+    if let Some(column) = needed.iter().find(|column| !header.iter().any(|name| name == **column)) {
+        let problem = if text.trim().is_empty() {
+            "the file is empty".to_owned()
+        } else {
+            format!("the column `{column}` is missing")
+        };
+        let hint = format!("give a CSV table with the columns {}, with commas between", needed.join(", "));
+        return Err(wrong(1, problem, hint));
+    }
     let mut records = 0;
     for record in reader.records() {
-        let record = record.map_err(|error| unreadable(path, &error))?;
+        let record = record.map_err(|error| unreadable(&error))?;
         let line = record.position().map_or(1, csv::Position::line);
         each(&Row { path, line, header: &header, record: &record })?;
         records += 1;
     }
     if records == 0 {
-        return Err(CalibrateError::Row {
-            path: path.to_owned(),
-            line: 1,
-            problem: "the table has no rows".to_owned(),
-            hint: "give a CSV file with a header and one timing on each line".to_owned(),
-        });
+        let hint = "give a timing on each line after the header".to_owned();
+        return Err(wrong(1, "the table has no rows".to_owned(), hint));
     }
     Ok(())
-}
-
-fn unreadable(path: &Path, error: &csv::Error) -> CalibrateError {
-    let line = error.position().map_or(1, csv::Position::line);
-    let problem = match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("the row has {len} values, the header {expected_len}")
-        }
-        csv::ErrorKind::Utf8 { .. } => "the row is not UTF-8 text".to_owned(),
-        other => format!("{other:?}"),
-    };
-    let hint = "give each row a value for every column of the header".to_owned();
-    CalibrateError::Row { path: path.to_owned(), line, problem, hint }
 }
 
 #[cfg(test)]
@@ -214,6 +224,20 @@ mod tests {
             let error = read(&format!("{header}{rows}")).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
             assert!(error.contains("\n  help: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_table_is_told() {
+        for (text, expected) in [
+            ("", "table.csv:1: the file is empty"),
+            ("{\"a\": 1}\n", "table.csv:1: the column `gpu` is missing"),
+            ("gpu;op;dtype;time_us\nH100;gemm;fp8;1\n", "table.csv:1: the column `gpu` is missing"),
+            ("gpu,op,dtype,m,m,time_us\n", "table.csv:1: there are two columns `m`"),
+            ("gpu,op,dtype,m,n,k\nH100,gemm,fp8,1,1,1\n", "table.csv:1: the column `time_us` is missing"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.starts_with(expected) && error.contains("\n  help: "), "{error}");
         }
     }
 }

@@ -273,9 +273,8 @@ fn of_calibrate(error: &CalibrateError) -> Diagnostic {
             Diagnostic { message, ..Diagnostic::default() }.hint(hint).file(path).at(*line, None)
         }
         CalibrateError::Profile { path, source } => of_profile(source).file(path),
-        CalibrateError::Read { path, .. } | CalibrateError::Write { path, .. } => {
-            Diagnostic::of_text(&error.to_string()).file(path)
-        }
+        CalibrateError::Text(error) => of_text_file(error),
+        CalibrateError::Write { path, .. } => Diagnostic::of_text(&error.to_string()).file(path),
         CalibrateError::Use { problem, hint } => Diagnostic::of_text(problem).hint(hint),
     }
 }
@@ -288,9 +287,8 @@ fn of_bench(error: &BenchError) -> Diagnostic {
             diagnostic.hint(format!("expected {expected}")).file(path).at(*line, None)
         }
         BenchError::File { path, problem, hint } => Diagnostic::of_text(problem).hint(hint).file(path),
-        BenchError::Read { path, .. } | BenchError::Write { path, .. } => {
-            Diagnostic::of_text(&error.to_string()).file(path)
-        }
+        BenchError::Text(error) => of_text_file(error),
+        BenchError::Write { path, .. } => Diagnostic::of_text(&error.to_string()).file(path),
         BenchError::Profile(error) => of_profile(error),
         other => Diagnostic::of_text(&other.to_string()),
     }

@@ -96,9 +96,11 @@ fn run(arguments: &SweepArguments, path: &Path, console: &Console) -> Result<Fin
     drop(watch);
     let Some(results) = results else {
         console.written(&format!("shard {shard} is complete"), &folder)?;
-        let parts =
-            (1..=shard.of).map(|index| default_folder(name, Shard { index, ..shard }).display().to_string());
-        let (whole, parts) = (default_folder(name, Shard::ALL), parts.collect::<Vec<_>>().join(" "));
+        let whole = default_folder(name, Shard::ALL);
+        let parts = match &arguments.out {
+            Some(own) => format!("{} and the folders of the others", own.display()),
+            None => all_parts(name, shard),
+        };
         console.say(format_args!("when all are: kvsim sweep merge --out {} {parts}", whole.display()))?;
         return Ok(Finished::new(json!({"shard": shard})));
     };
@@ -113,6 +115,17 @@ fn default_folder(name: &str, shard: Shard) -> PathBuf {
         Shard { index, of } => format!("{name}.{index}-of-{of}"),
     };
     Path::new("reports").join(name)
+}
+
+/// The folders of all shards, as one types them.
+fn all_parts(name: &str, shard: Shard) -> String {
+    const MOST_NAMED: usize = 8;
+    let folder = |index: usize| default_folder(name, Shard { index, ..shard }).display().to_string();
+    if shard.of <= MOST_NAMED {
+        return (1..=shard.of).map(folder).collect::<Vec<_>>().join(" ");
+    }
+    // Spelt out by the shell.
+    format!("reports/{name}.{{1..{of}}}-of-{of}", of = shard.of)
 }
 
 fn merge_parts(arguments: &MergeArguments, console: &Console) -> Result<Finished, Box<dyn Error>> {

@@ -1,5 +1,7 @@
 //! `kvsim validate`: simulates measured runs and compares.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -8,10 +10,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::calibrate::bench::read_profile;
+use super::calibrate::counted;
 use super::console::{Console, Finished};
 use super::progress::Unit;
 use crate::validate::{
-    BenchError, Profiles, compare_all, rank, read_bench_file, summarise, terminal_table, write_csv,
+    BenchError, Outcome, Profiles, compare_all, rank, read_bench_file, summarise, terminal_table, write_csv,
     write_json, write_page,
 };
 
@@ -56,6 +59,16 @@ pub(super) fn validate(arguments: &ValidateArguments, console: &Console) -> Resu
         bar.add(1);
     });
     drop(bar);
+    let reasons = reasons_left_out(&outcomes);
+    let left_out: usize = reasons.iter().map(|(_, count)| count).sum();
+    let simulated = outcomes.len() - left_out;
+    if let (0, Some((reason, _))) = (simulated, reasons.first()) {
+        let none = match left_out {
+            1 => "its run cannot be simulated".to_owned(),
+            all => format!("none of its {all} runs can be simulated"),
+        };
+        return Err(Box::new(BenchError::File { path: table, problem: none, hint: reason.clone() }));
+    }
     std::fs::create_dir_all(&arguments.out)?;
     write_csv(&arguments.out.join("runs.csv"), &outcomes)?;
     let groups = summarise(&outcomes);
@@ -78,11 +91,31 @@ pub(super) fn validate(arguments: &ValidateArguments, console: &Console) -> Resu
             ))?;
         }
     }
-    let left_out = outcomes.iter().filter(|outcome| outcome.left_out.is_some()).count();
     let page = arguments.out.join("index.html");
-    console.say(format_args!("{} runs, of which {left_out} could not be simulated", outcomes.len()))?;
+    console.say(format_args!("{} simulated, {left_out} left out", counted(simulated, "run")))?;
+    for (reason, count) in reasons.iter().take(MOST_REASONS) {
+        console.say(format_args!("left out: {}, {reason}", counted(*count, "run")))?;
+    }
+    if reasons.len() > MOST_REASONS {
+        console.say(format_args!("left out for other reasons: see {}", page.display()))?;
+    }
     console.written("report", &page)?;
     Ok(Finished::new(
         json!({"runs": outcomes.len(), "left_out": left_out, "groups": groups, "rankings": rankings}),
     ))
+}
+
+/// Reasons that are told on the terminal; the page has all.
+const MOST_REASONS: usize = 5;
+
+/// Why runs could not be simulated, with how many, the most frequent first.
+fn reasons_left_out(outcomes: &[Outcome]) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in outcomes.iter().filter_map(|outcome| outcome.left_out.as_deref()) {
+        *counts.entry(reason).or_default() += 1;
+    }
+    let mut reasons: Vec<(String, usize)> =
+        counts.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect();
+    reasons.sort_by_key(|&(_, count)| Reverse(count));
+    reasons
 }

@@ -15,3 +15,6 @@ mod run;
 pub use case::{Case, CaseError, CaseRequest};
 pub use compare::{Difference, first_difference};
 pub use run::{run_case, run_case_without_log};
+
+#[cfg(test)]
+mod offload_tests;

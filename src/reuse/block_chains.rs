@@ -11,8 +11,6 @@ use crate::prompt::{PromptExtras, TokenRuns};
 pub struct BlockChains {
     hasher: RequestBlockHasher,
     block_size: u32,
-    /// One more than the largest number given so far.
-    end: u64,
     blocks: Vec<BlockHash>,
 }
 
@@ -23,14 +21,11 @@ pub struct TooManyBlocks {
     pub block_size: u32,
 }
 
-/// The hasher may be this far ahead of the numbers that it has given out.
-const NUMBERS_AHEAD: u64 = 256;
-
 impl BlockChains {
     /// # Panics
     /// When `block_size` is 0.
     pub fn new(block_size: u32) -> Self {
-        Self { hasher: RequestBlockHasher::identity(block_size, 0), block_size, end: 0, blocks: Vec::new() }
+        Self { hasher: RequestBlockHasher::identity(block_size, 0), block_size, blocks: Vec::new() }
     }
 
     /// In tokens.
@@ -49,14 +44,11 @@ impl BlockChains {
     /// # Errors
     /// There are too many blocks.
     pub fn of(&mut self, tokens: &TokenRuns, extras: &PromptExtras) -> Result<&[BlockHash], TooManyBlocks> {
-        let most = self.end + NUMBERS_AHEAD + u64::from(tokens.len() / self.block_size);
-        if most >= u64::from(u32::MAX) {
-            return Err(TooManyBlocks { block_size: self.block_size });
-        }
         self.blocks.clear();
         self.hasher.extend(tokens, Some(extras), &mut HashCursor::default(), &mut self.blocks);
-        let end = self.blocks.iter().map(|block| u64::from(block.0) + 1).max();
-        self.end = self.end.max(end.unwrap_or(0));
+        if self.hasher.is_exhausted() {
+            return Err(TooManyBlocks { block_size: self.block_size });
+        }
         Ok(&self.blocks)
     }
 }

@@ -41,7 +41,7 @@ pub struct Source {
 /// A scenario that has been understood and checked.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    typed: Typed,
+    pub(super) typed: Typed,
     pub file: ScenarioFile,
     pub model: Model,
     pub gpu: &'static Gpu,

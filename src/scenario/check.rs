@@ -243,16 +243,7 @@ fn check_tiers(
     transfer: &TransferSection,
     engine: &EngineConfig,
 ) -> Result<(), ScenarioError> {
-    // vLLM's offloading knows chunks and Mamba states too; they are not modelled here.
-    let is_held = |spec: &KvCacheSpec| {
-        matches!(spec, KvCacheSpec::FullAttention { .. } | KvCacheSpec::SlidingWindow { .. })
-    };
-    if !engine.kv_cache_groups.iter().all(is_held) {
-        let message = "tiers hold blocks of full and sliding-window attention only";
-        return Err(typed
-            .wrong("engine.kv_transfer_config", message)
-            .hint("leave kv_transfer_config out, or take a model without other kinds of layers"));
-    }
+    check_mamba_states(typed, engine)?;
     if transfer.tiers.is_empty() {
         return Err(typed
             .wrong("engine.kv_transfer_config.tiers", "there is no tier")
@@ -263,6 +254,29 @@ fn check_tiers(
         check_tier(typed, &path, tier)?;
         check_place(typed, &path, &transfer.tiers[..index], tier)
     })
+}
+
+/// vLLM's offloading wants states of one block size (`resolve_mamba_align_size`). The states inside of blocks
+/// that it offloads where hashes are finer than blocks (`supports_partial_tail`) are not modelled.
+fn check_mamba_states(typed: &Typed, engine: &EngineConfig) -> Result<(), ScenarioError> {
+    let mut sizes = engine.kv_cache_groups.iter().filter(|spec| spec.is_mamba()).map(KvCacheSpec::block_size);
+    let Some(size) = sizes.next() else { return Ok(()) };
+    if let Some(other) = sizes.find(|&other| other != size) {
+        return Err(typed
+            .wrong(
+                "engine.kv_transfer_config",
+                format!("Mamba groups have blocks of {size} and {other} tokens"),
+            )
+            .hint("give all Mamba groups the same block_size, or leave kv_transfer_config out"));
+    }
+    let is_uniform = engine.kv_cache_groups.iter().all(|spec| engine.group_block_size(spec) == size);
+    let (_, hash_block_size) = engine.resolve_kv_cache_block_sizes();
+    if is_uniform && hash_block_size < size {
+        return Err(typed
+            .wrong("engine.prefix_match_unit", "tiers do not hold Mamba states inside of blocks")
+            .hint(format!("leave prefix_match_unit or kv_transfer_config out, or give {size}")));
+    }
+    Ok(())
 }
 
 fn check_tier(typed: &Typed, path: &str, tier: &TierSection) -> Result<(), ScenarioError> {

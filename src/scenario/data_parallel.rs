@@ -34,7 +34,7 @@ pub(super) fn check_data_parallel(typed: &Typed, section: &EngineSection) -> Res
 
 impl Pool {
     /// Engine cores of all its replicas.
-    pub(super) fn num_engines(&self) -> u32 {
+    pub fn num_engines(&self) -> u32 {
         self.num_replicas * self.section.data_parallel_size
     }
 

@@ -5,14 +5,21 @@ use std::rc::Rc;
 
 use super::build::Typed;
 use super::cluster_section::{ClusterSection, KvLinkSection};
-use super::pool::Pool;
+use super::pool::{Pool, check_count, check_router};
 use super::{Scenario, ScenarioError};
 use crate::engine::connector::{PullConnector, PullGroup};
 use crate::engine::kv_cache::KvCacheSpec;
-use crate::simulation::router::EventSource;
+use crate::simulation::router::{EventSource, RouterConfig};
 use crate::simulation::{Disaggregation, PullLink, PullLinks, Puller, Role};
 use crate::units::SimTime;
 use crate::workload::ConfigError;
+
+/// Positions of the pools with roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    pub prefill: usize,
+    pub decode: usize,
+}
 
 /// # Errors
 /// The first problem, at its place.
@@ -109,6 +116,63 @@ pub(super) fn check_roles(
 }
 
 impl Scenario {
+    /// The pools that prefill and decode, by their positions, where there is one of each.
+    pub fn roles(&self) -> Option<Roles> {
+        let of = |role| self.pools.iter().position(|pool| pool.role == Some(role));
+        Some(Roles { prefill: of(Role::Prefill)?, decode: of(Role::Decode)? })
+    }
+
+    /// An error unless there is just one replica, or just one pool that prefills and one that decodes, of
+    /// replicas that stay.
+    ///
+    /// # Errors
+    /// There are others.
+    pub(crate) fn check_fleet_of_one_kind(&self, what: &str) -> Result<(), ScenarioError> {
+        if self.roles().is_none() {
+            return self.check_one_replica(what, "");
+        }
+        let comes_and_goes = self.file.cluster.as_ref().is_some_and(ClusterSection::has_lifecycle);
+        if self.pools.len() == 2 && !comes_and_goes {
+            return Ok(());
+        }
+        Err(self
+            .typed
+            .wrong("cluster", format!("{what} has one pool that prefills and one that decodes, and no more"))
+            .hint("leave other pools, `events` and `autoscaler` out"))
+    }
+
+    /// So many replicas that prefill, and so many that decode.
+    ///
+    /// # Errors
+    /// As of a scenario with these pools, and without pools that have roles.
+    pub(crate) fn with_roles(
+        &self,
+        num_prefill: u32,
+        num_decode: u32,
+        router: &RouterConfig,
+    ) -> Result<Self, ScenarioError> {
+        let mut fleet = self.clone();
+        let roles = self.roles();
+        check_router(&self.typed, router)?;
+        for (role, count) in
+            [(roles.map(|it| it.prefill), num_prefill), (roles.map(|it| it.decode), num_decode)]
+        {
+            let Some(at) = role else {
+                return Err(self.typed.wrong("cluster.pools", "there are no pools with roles"));
+            };
+            check_count(&self.typed, &format!("cluster.pools[{at}].replicas"), count)?;
+            let pool = &mut fleet.pools[at];
+            (pool.num_replicas, pool.num_first) = (count, count);
+            if let Some(cluster) = &mut fleet.file.cluster {
+                cluster.router = router.clone();
+                if let Some(section) = cluster.pools.as_mut().and_then(|pools| pools.get_mut(at)) {
+                    section.replicas = Some(count);
+                }
+            }
+        }
+        Ok(fleet)
+    }
+
     /// The links between the replicas, if they have roles.
     pub(super) fn pull_links(&self) -> Option<Rc<RefCell<PullLinks>>> {
         let KvLinkSection { gb_per_s, latency_us, set_up_us, kv_lease_duration_s, .. } =

@@ -30,6 +30,7 @@ mod tree;
 pub use build::{Scenario, Source};
 pub use cluster_section::{ClusterEventSection, ClusterSection, KvLinkSection, PoolSection};
 pub(crate) use deserialize::NodeDeserializer;
+pub use disaggregation::Roles;
 pub use engine_section::{EngineSection, SpeculativeSection, TierSection, TransferSection};
 pub use error::{ErrorKind, ScenarioError};
 pub(crate) use error::{FieldError, Place, suggest};

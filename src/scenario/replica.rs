@@ -110,13 +110,7 @@ impl Pool {
             };
             links.push(TierLink { link, store: end });
         }
-        let group = |spec: &KvCacheSpec| TierGroup {
-            block_size: self.engine.group_block_size(spec),
-            sliding_window: match *spec {
-                KvCacheSpec::SlidingWindow { sliding_window, .. } => Some(sliding_window),
-                _ => None,
-            },
-        };
+        let group = |spec: &KvCacheSpec| TierGroup::new(spec, self.engine.group_block_size(spec));
         let groups: Vec<TierGroup> = self.engine.kv_cache_groups.iter().map(group).collect();
         let (_, hash_block_size) = self.engine.resolve_kv_cache_block_sizes();
         let connector = of_replica(TieredConnector::new(hash_block_size, &groups, tiers));

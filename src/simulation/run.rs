@@ -5,7 +5,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::data_parallel::{DataParallel, DataParallelConfig, Endpoints, LockstepStats, World};
+use super::data_parallel::{DataParallel, DataParallelConfig, Endpoints, Lockstep, LockstepStats, World};
 use super::disaggregation::{Delivery, Disaggregation, Part};
 use super::event_queue::{Event, EventQueue};
 use super::lifecycle::{Lifecycle, ReplicaState};
@@ -15,6 +15,7 @@ use super::replica::{Answers, EndedRequest, Next, Replica};
 use super::router::{Metrics, PrefixIndexStats, Router};
 use super::serving::Serving;
 use super::tier_ending::{TierEnding, tier_endings};
+use crate::engine::hash::RequestBlockHasher;
 use crate::engine::kv_events::CacheChange;
 use crate::engine::scheduler::RequestError;
 use crate::units::SimTime;
@@ -45,6 +46,12 @@ pub enum SimulationError {
          or let an autoscaler replace those that fail"
     )]
     NobodyReady { at: SimTime, num_waiting: usize },
+    /// No two of them may look alike, and 32 bits tell them apart.
+    #[error(
+        "at {at} there have been more than 4 billion different KV cache blocks; raise block_size, or simulate a \
+         part of the load"
+    )]
+    TooManyBlocks { at: SimTime },
 }
 
 impl SimulationError {
@@ -335,17 +342,9 @@ impl Simulation {
             self.data_parallel.report(self.now, at, serving);
             let next = serving.iterate(self.now, observer);
             self.data_parallel.report(self.now, at, serving);
-            match self.data_parallel.awake(at) {
-                Some(ranks) => {
-                    let world = &mut World {
-                        now: self.now,
-                        replicas: &mut self.replicas,
-                        events: &mut self.events,
-                        observer,
-                    };
-                    ranks.planned(at, next, world);
-                }
-                None => self.replicas[at].plan(next, &mut self.events),
+            match self.lockstep(at, observer) {
+                Some((ranks, mut world)) if ranks.is_awake() => ranks.planned(at, next, &mut world),
+                _ => self.replicas[at].plan(next, &mut self.events),
             }
         }
     }
@@ -383,22 +382,35 @@ impl Simulation {
         let gauges = self.data_parallel.gauges(at, self.replicas[at].gauges());
         self.metrics.set(self.now, endpoint, gauges);
         self.switch_off_if_drained(at, observer);
+        self.check_hashes(at)
+    }
+
+    /// Hashes of an engine core mean something still.
+    fn check_hashes(&self, at: usize) -> Result<(), SimulationError> {
+        let hasher = self.replicas[at].replica.scheduler().hasher();
+        if hasher.is_some_and(RequestBlockHasher::is_exhausted) {
+            return Err(SimulationError::TooManyBlocks { at: self.now });
+        }
         Ok(())
     }
 
     fn plan_after_update(&mut self, at: usize, next: Next, observer: &mut dyn Observer) {
-        match (self.data_parallel.awake(at), next) {
-            (Some(ranks), Next::Iterate(later)) => {
-                let world = &mut World {
-                    now: self.now,
-                    replicas: &mut self.replicas,
-                    events: &mut self.events,
-                    observer,
-                };
-                ranks.updated(at, later, world);
+        match (self.lockstep(at, observer), next) {
+            (Some((ranks, mut world)), Next::Iterate(later)) if ranks.is_awake() => {
+                ranks.updated(at, later, &mut world);
             }
             (_, next) => self.replicas[at].plan(next, &mut self.events),
         }
+    }
+
+    /// The ranks that run their steps with an engine core, and what else there is.
+    fn lockstep<'a>(
+        &'a mut self,
+        at: usize,
+        observer: &'a mut dyn Observer,
+    ) -> Option<(&'a mut Lockstep, World<'a>)> {
+        let Self { data_parallel, replicas, events, now, .. } = self;
+        Some((data_parallel.lockstep(at)?, World { now: *now, replicas, events, observer }))
     }
 
     /// A request is no longer at an engine core.
@@ -416,15 +428,9 @@ impl Simulation {
     /// Wakes an engine core if it waits, and with a request those that run their steps with it.
     fn wake(&mut self, at: usize, observer: &mut dyn Observer) {
         let has_requests = self.replicas[at].replica.scheduler().has_unfinished_requests();
-        match self.data_parallel.lockstep(at) {
-            Some(ranks) if has_requests && !ranks.is_awake() => {
-                let world = &mut World {
-                    now: self.now,
-                    replicas: &mut self.replicas,
-                    events: &mut self.events,
-                    observer,
-                };
-                ranks.begin_wave(world);
+        match self.lockstep(at, observer) {
+            Some((ranks, mut world)) if has_requests && !ranks.is_awake() => {
+                ranks.begin_wave(&mut world);
                 self.data_parallel.wave_changed(self.now, at);
             }
             _ => self.replicas[at].wake(self.now, &mut self.events),
@@ -530,6 +536,7 @@ impl Simulation {
         let gives_up_at = arrival.request.patience.map(|patience| arrival.at + patience.lasts);
         let added = self.replicas[at].replica.add_request(self.now, delivery, observer);
         let slot = added.map_err(|source| SimulationError::Request { index, trace_line, source })?;
+        self.check_hashes(at)?;
         if let Some(gives_up_at) = gives_up_at {
             // Who gave up on the way is aborted as soon as it is there.
             let event = Event::Abort { replica: at as u32, slot, index };

@@ -15,6 +15,7 @@ use crate::engine::connector::{
     TieredConnector,
 };
 use crate::engine::hash::RequestBlockHasher;
+use crate::engine::kv_cache::KvCacheSpec;
 use crate::engine::scheduler::Scheduler;
 use crate::units::SimTime;
 
@@ -56,7 +57,7 @@ impl Fleet {
             let config = EngineConfig { kv_connector: Some(KvLoadFailurePolicy::Recompute), ..config() };
             let space = if self.is_drawn { HashSpace::drawn(&num_spaces) } else { HashSpace::agreed(0) };
             let place = TierPlace { store: store.clone(), write_through: false };
-            let groups = [TierGroup { block_size: 16, sliding_window: None }];
+            let groups = [TierGroup::new(&KvCacheSpec::full(16), 16)];
             let connector = TieredConnector::new(16, &groups, vec![place]).of_replica(index, space);
             let link = TierLink { link: LINK, store: Some(end.clone()) };
             let transfers = Transfers::new(connector.clone(), vec![link], 1_000, 1);

@@ -249,7 +249,7 @@ fn accepted_drafts_save_steps_and_change_no_output() {
 fn a_host_tier_brings_back_what_the_gpu_evicted() {
     let tiers = [TierConfig { kind: TierKind::Host, capacity_blocks: 100, eviction: EvictionOrder::Lru }];
     let link = Link { latency: SimTime(7_000), read_bytes_per_s: 1e9, write_bytes_per_s: 1e9 };
-    let groups = [TierGroup { block_size: 16, sliding_window: None }];
+    let groups = [TierGroup::new(&KvCacheSpec::full(16), 16)];
     let connector = TieredConnector::new(16, &groups, tiers.map(TierPlace::from).to_vec());
     let transfers = Transfers::new(connector.clone(), vec![link.into()], 1_000, 1);
     let config = EngineConfig { kv_connector: Some(KvLoadFailurePolicy::Recompute), ..config() };
@@ -271,7 +271,8 @@ fn a_host_tier_brings_back_what_the_gpu_evicted() {
 fn a_window_loads_no_more_than_its_end_from_a_tier() {
     let tiers = [TierConfig { kind: TierKind::Host, capacity_blocks: 100, eviction: EvictionOrder::Lru }];
     let link = Link { latency: SimTime(7_000), read_bytes_per_s: 1e9, write_bytes_per_s: 1e9 };
-    let groups = [None, Some(40)].map(|sliding_window| TierGroup { block_size: 16, sliding_window });
+    let groups = [KvCacheSpec::full(16), KvCacheSpec::SlidingWindow { block_size: 16, sliding_window: 40 }]
+        .map(|spec| TierGroup::new(&spec, 16));
     let connector = TieredConnector::new(16, &groups, tiers.map(TierPlace::from).to_vec());
     let transfers = Transfers::new(connector.clone(), vec![link.into()], 1_000, 1);
     let config = EngineConfig {

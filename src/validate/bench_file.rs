@@ -6,11 +6,12 @@ use serde_json::Value;
 
 use super::bench_run::Settings;
 use super::csv_rows::CsvRows;
-use super::requests_csv::read_requests_csv;
+use super::requests_csv::{REQUEST_COLUMNS, read_requests_csv};
 use super::runs_csv::read_runs_csv;
 use super::serve_json::read_serve_json;
 use super::{BenchError, BenchRun};
 use crate::cost::CudagraphMode;
+use crate::text_file::read_text;
 
 /// Reads `vllm bench serve`'s JSON, a table of runs, or a log of requests with its
 /// `NAME.engine.json` beside it. `gpu` is taken where the file does not name one.
@@ -21,9 +22,23 @@ pub fn read_bench_file(path: &Path, gpu: &str) -> Result<Vec<BenchRun>, BenchErr
     if path.extension().is_some_and(|extension| extension == "json") {
         return Ok(vec![read_serve_json(path, gpu)?]);
     }
-    if CsvRows::open(path, &[])?.has_column("run_id") {
+    let columns = CsvRows::open(path)?;
+    if columns.has_column("run_id") {
         return read_runs_csv(path);
     }
+    if !REQUEST_COLUMNS.iter().any(|column| columns.has_column(column)) {
+        return Err(BenchError::File {
+            path: path.to_owned(),
+            problem: "its first line names the columns neither of a table of runs nor of a log of requests"
+                .to_owned(),
+            hint: format!(
+                "give a CSV file with run_id, source, model, gpu, tp and figures, or with {}; JSON of `vllm bench \
+                 serve --save-result` is told by its name, which ends in .json",
+                REQUEST_COLUMNS.join(", ")
+            ),
+        });
+    }
+    columns.need(&REQUEST_COLUMNS)?;
     let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let settings = read_engine_json(&path.with_extension("engine.json"), gpu)?;
     Ok(vec![read_requests_csv(path, &id, "log of requests", settings)?])
@@ -31,8 +46,15 @@ pub fn read_bench_file(path: &Path, gpu: &str) -> Result<Vec<BenchRun>, BenchErr
 
 /// vLLM's arguments and what it made of them.
 fn read_engine_json(path: &Path, gpu: &str) -> Result<Settings, BenchError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
+    if !path.exists() {
+        return Err(BenchError::File {
+            path: path.to_owned(),
+            problem: "there is no such file beside the log of requests".to_owned(),
+            hint: "give the server's settings there: `model`, `vllm_version`, `engine_kwargs` and `kv_cache`"
+                .to_owned(),
+        });
+    }
+    let text = read_text(path)?;
     let json: Value = serde_json::from_str(&text).map_err(|error| BenchError::File {
         path: path.to_owned(),
         problem: error.to_string(),

@@ -1,15 +1,16 @@
 //! Rows of a CSV file by the name of their columns, with the place in every error.
 
-use std::fs::File;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::BenchError;
+use crate::text_file::{csv_problem, read_text, repeated_column};
 
 pub(super) struct CsvRows {
     path: PathBuf,
     headers: csv::StringRecord,
-    rows: csv::StringRecordsIntoIter<File>,
+    rows: csv::StringRecordsIntoIter<Cursor<String>>,
 }
 
 pub(super) struct Row<'a> {
@@ -19,18 +20,30 @@ pub(super) struct Row<'a> {
 }
 
 impl CsvRows {
-    pub fn open(path: &Path, needed: &[&str]) -> Result<Self, BenchError> {
-        let file = File::open(path).map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
-        let mut reader = csv::Reader::from_reader(file);
+    pub fn open(path: &Path) -> Result<Self, BenchError> {
+        let mut reader = csv::Reader::from_reader(Cursor::new(read_text(path)?));
         let headers = reader.headers().map_err(|error| unreadable(path, &error))?.clone();
-        if let Some(column) = needed.iter().find(|column| !headers.iter().any(|name| name == **column)) {
+        if let Some(column) = repeated_column(&headers) {
             return Err(BenchError::File {
                 path: path.to_owned(),
-                problem: format!("there is no column `{column}`"),
-                hint: format!("give a table with the columns {}", needed.join(", ")),
+                problem: format!("there are two columns `{column}`"),
+                hint: "leave one of them out".to_owned(),
             });
         }
         Ok(Self { path: path.to_owned(), headers, rows: reader.into_records() })
+    }
+
+    /// # Errors
+    /// The first of these columns that is not there.
+    pub fn need(&self, columns: &[&str]) -> Result<(), BenchError> {
+        match columns.iter().find(|column| !self.has_column(column)) {
+            None => Ok(()),
+            Some(column) => Err(BenchError::File {
+                path: self.path.clone(),
+                problem: format!("there is no column `{column}`"),
+                hint: format!("give a table with the columns {}", columns.join(", ")),
+            }),
+        }
     }
 
     pub fn has_column(&self, column: &str) -> bool {
@@ -46,9 +59,10 @@ impl CsvRows {
 }
 
 fn unreadable(path: &Path, error: &csv::Error) -> BenchError {
+    let (line, problem) = csv_problem(error);
     BenchError::File {
         path: path.to_owned(),
-        problem: error.to_string(),
+        problem: format!("line {line}: {problem}"),
         hint: "give a CSV file with a header and rows of the same length".to_owned(),
     }
 }

@@ -7,11 +7,12 @@ use thiserror::Error;
 use crate::cost::ProfileError;
 use crate::scenario::ScenarioError;
 use crate::simulation::SimulationError;
+use crate::text_file::TextFileError;
 
 #[derive(Debug, Error)]
 pub enum BenchError {
-    #[error("cannot read {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Text(#[from] TextFileError),
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
     /// A value that is not what its column holds.

@@ -75,13 +75,15 @@ pub fn fit_host(
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<HostFit, BenchError> {
     let problem = Problem::new(runs, start, progress);
-    if problem.servers.is_empty() {
+    let before = problem.residuals(&start.host);
+    if before.is_empty() {
+        let why = problem.refused.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
         return Err(BenchError::Fit {
-            problem: format!("no run on {} can be simulated and has a latency", start.gpu),
+            problem: format!("no run on {} can be simulated and has a latency{why}", start.gpu),
             hint: "give results with a closed loop or with every request's arrival",
         });
     }
-    let before_percent = median_percent(&problem.residuals(&start.host));
+    let before_percent = median_percent(&before);
     let mut starts = vec![start.host];
     starts.extend(FRONT_ENDS.map(|[frontend_us, frontend_request_us, frontend_token_us]| HostLaw {
         frontend_us,
@@ -117,6 +119,8 @@ type Measured<'a> = (Server, &'a Load, Vec<(Metric, f64)>);
 struct Problem<'a> {
     start: &'a Profile,
     servers: Vec<Measured<'a>>,
+    /// Why the first run is not there that cannot be simulated.
+    refused: Option<String>,
     progress: &'a (dyn Fn(usize) + Sync),
 }
 
@@ -124,6 +128,7 @@ impl<'a> Problem<'a> {
     fn new(runs: &'a [BenchRun], start: &'a Profile, progress: &'a (dyn Fn(usize) + Sync)) -> Self {
         let mut servers: Vec<Measured<'_>> = Vec::new();
         let mut keys: Vec<String> = Vec::new();
+        let mut refused = None;
         // Ranks that share experts wait for each other and for collectives, which are no host terms.
         for run in runs.iter().filter(|run| !run.settings.shares_experts()) {
             // A ladder depends on a router too, of which not all is known.
@@ -136,13 +141,19 @@ impl<'a> Problem<'a> {
                 servers[index].2.extend(figures);
                 continue;
             }
-            let Ok(server) = Server::new(run, Some(load)) else { continue };
+            let server = match Server::new(run, Some(load)) {
+                Ok(server) => server,
+                Err(why) => {
+                    refused.get_or_insert_with(|| format!("{}: {}", run.id, why));
+                    continue;
+                }
+            };
             if server.scenario.gpu.name == start.gpu && !figures.is_empty() {
                 servers.push((server, load, figures));
                 keys.push(key);
             }
         }
-        Self { start, servers, progress }
+        Self { start, servers, refused, progress }
     }
 
     /// Downhill from there.

@@ -19,6 +19,10 @@ const BLOCK_TOKENS: u32 = 16;
 /// Tokens after the last whole block are no other request's.
 const FIRST_TAIL_ID: u64 = 1 << 61;
 
+/// What every log has.
+pub(super) const REQUEST_COLUMNS: [&str; 6] =
+    ["input_len", "output_len", "arrival_s", "ttft_ms", "e2e_ms", "prefix_block_ids"];
+
 /// Reads a log; `settings` are the server's.
 ///
 /// # Errors
@@ -29,8 +33,8 @@ pub fn read_requests_csv(
     source: &str,
     settings: Settings,
 ) -> Result<BenchRun, BenchError> {
-    let needed = ["input_len", "output_len", "arrival_s", "ttft_ms", "e2e_ms", "prefix_block_ids"];
-    let mut rows = CsvRows::open(path, &needed)?;
+    let mut rows = CsvRows::open(path)?;
+    rows.need(&REQUEST_COLUMNS)?;
     let mut requests = Vec::new();
     let mut timings = Timings::default();
     while let Some(row) = rows.next_row()? {

@@ -3,7 +3,7 @@
 //! A row whose log of requests lies beside the table, as `requests/RUN_ID.csv`, is read from that
 //! log: single requests tell more than their means.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::bench_run::{ClosedLoopLoad, Settings};
@@ -21,9 +21,15 @@ const REQUESTS_PER_USER: u32 = 10;
 /// # Errors
 /// The first cell that is not understood.
 pub fn read_runs_csv(path: &Path) -> Result<Vec<BenchRun>, BenchError> {
-    let mut rows = CsvRows::open(path, &["run_id", "source", "model", "gpu", "tp"])?;
+    let mut rows = CsvRows::open(path)?;
+    rows.need(&["run_id", "source", "model", "gpu", "tp"])?;
     let mut runs = Vec::new();
+    let mut ids = BTreeSet::new();
     while let Some(row) = rows.next_row()? {
+        let id = row.text("run_id");
+        if id.is_empty() || !ids.insert(id.to_owned()) {
+            return Err(row.wrong("run_id", id, "a name that no other run has"));
+        }
         runs.push(read_run(&row, path)?);
     }
     share_sent_rates(&mut runs);
@@ -168,8 +174,11 @@ fn read_ladder(row: &Row<'_>, settings: &mut Settings) -> Result<Option<(Ladder,
 
 /// What the row was asked, or why that cannot be simulated.
 fn read_load(row: &Row<'_>, settings: &mut Settings) -> Result<Result<Load, String>, BenchError> {
-    const COUNT: &str = "a whole number of at least 1";
-    let count = |column: &str| row.get::<u32>(column, COUNT);
+    const COUNT: &str = "a whole number from 1 to 10000000";
+    let count = |column: &str| match row.get::<u32>(column, COUNT)? {
+        Some(count) if !(1..=10_000_000).contains(&count) => Err(row.wrong(column, row.text(column), COUNT)),
+        count => Ok(count),
+    };
     let ranks = |column: &str| count(column).map(|ranks| ranks.unwrap_or(1).max(1));
     if ranks("replicas")? > 1 {
         return Ok(Err("several replicas behind a router, with a load that is not published".to_owned()));
@@ -179,9 +188,6 @@ fn read_load(row: &Row<'_>, settings: &mut Settings) -> Result<Result<Load, Stri
     else {
         return Ok(Err("no closed loop with fixed lengths and no log of its requests".to_owned()));
     };
-    if concurrency == 0 || input_tokens == 0 || output_tokens == 0 {
-        return Ok(Err("a load of nothing".to_owned()));
-    }
     // Random prompts share nothing; the benchmark switches the cache off.
     settings.enable_prefix_caching.get_or_insert(false);
     let mut load = ClosedLoopLoad {

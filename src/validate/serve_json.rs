@@ -15,9 +15,11 @@ use super::bench_run::{ClosedLoopLoad, RecordedRequest, Settings};
 use super::{BenchError, BenchRun, Load, Metric};
 use crate::cost::CudagraphMode;
 use crate::prompt::TokenRuns;
+use crate::text_file::read_text;
 use crate::units::SimTime;
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct ServeResult {
     model_id: String,
     num_prompts: u32,
@@ -60,8 +62,7 @@ const FIGURES: [(&str, Metric); 15] = [
 /// # Errors
 /// A file that is no such result.
 pub fn read_serve_json(path: &Path, gpu: &str) -> Result<BenchRun, BenchError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
+    let text = read_text(path)?;
     let result: ServeResult = serde_json::from_str(&text).map_err(|error| BenchError::File {
         path: path.to_owned(),
         problem: error.to_string(),

@@ -97,8 +97,13 @@ impl Server {
             .to_string()
         };
         let load_scenario = |text: String| {
-            Scenario::load(Source { path: PathBuf::from(&run.id), text, ..Source::default() })
-                .map_err(|error| error.to_string())
+            Scenario::load(Source { path: PathBuf::from(&run.id), text, ..Source::default() }).map_err(
+                |error| {
+                    // Nobody has seen this scenario, so a place in it says nothing.
+                    let hint = error.hint.map_or_else(String::new, |hint| format!("; {hint}"));
+                    error.message + &hint
+                },
+            )
         };
         // First for vLLM's defaults, which decide the number of blocks of an older version.
         let scenario = load_scenario(text(&engine))?;
@@ -183,9 +188,10 @@ impl Server {
 
 fn engine_section(settings: &Settings, gpu: &Gpu, model: &Model, load: Option<&Load>) -> serde_json::Value {
     let longest = match load {
-        Some(Load::Recorded(requests)) => {
-            requests.iter().map(|request| request.prompt.len() + request.num_output_tokens).max()
-        }
+        Some(Load::Recorded(requests)) => requests
+            .iter()
+            .map(|request| request.prompt.len().saturating_add(request.num_output_tokens))
+            .max(),
         Some(Load::ClosedLoop(load)) => Some(load.input_tokens.saturating_add(load.output_tokens)),
         Some(Load::Ladder { ladder, .. }) => Some(ladder.input_tokens() + ladder.output_tokens),
         None => None,

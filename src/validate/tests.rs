@@ -57,7 +57,9 @@ fn what_cannot_be_simulated_says_why_and_still_has_its_blocks() {
 #[test]
 fn ranks_are_those_that_ran() {
     let header = "run_id,source,model,gpu,tp,dp,ep\n";
-    let row = |source: &str, ranks: &str| format!("r,{source},MiniMax-M2.5,B200,{ranks}\n");
+    let row = |source: &str, ranks: &str| {
+        format!("{},{source},MiniMax-M2.5,B200,{ranks}\n", ranks.replace(',', "-"))
+    };
     let rows = ["2,1,2", "2,2,4", "4,4,16", "1,4,4", "2,,0"];
     let text = |source: &str| header.to_owned() + &rows.map(|ranks| row(source, ranks)).concat();
     let ranks = |source: &str| {
@@ -76,7 +78,7 @@ fn a_row_of_a_known_ladder_is_a_stage_of_it() {
         output_len,shared_prefix_len,num_prefix_groups,prompts_per_group,rate_rps,itl_mean_ms,requests_s,ttft_mean_ms\n";
     let row = |routing: &str, rate: u32| {
         format!(
-            "r,s,Qwen3-32B,H100,2,8,not stated,64,307328,{routing},7200,1000,6000,150,5,{rate},11,{rate},300\n"
+            "{routing} {rate},s,Qwen3-32B,H100,2,8,not stated,64,307328,{routing},7200,1000,6000,150,5,{rate},11,{rate},300\n"
         )
     };
     let text = [header, &row("precise-scheduling", 15), &row("a secret", 15), &row("load-scheduling", 16)]

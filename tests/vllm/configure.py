@@ -92,6 +92,9 @@ def vllm_config(case: Case) -> VllmConfig:
         prefix_match_unit=engine.get("hash_block_size"),
         enable_prefix_caching=engine["enable_prefix_caching"],
         prefix_caching_hash_algo=engine["prefix_caching_hash_algo"],
+        # All checkpoints of windows and states are kept, as the KV cache groups
+        # below say too; vLLM's default keeps some of them.
+        prefix_cache_retention_interval=None,
     )
     scheduler = SchedulerConfig(
         max_model_len=engine["max_model_len"],
@@ -162,10 +165,14 @@ def _kv_transfer_config(engine: dict[str, Any]) -> KVTransferConfig | None:
     connector = engine.get("kv_connector")
     if connector is None:
         return None
-    is_pull = connector.get("kind") == "pull"
+    name, module = {
+        "pull": ("PullConnector", "pull"),
+        "offload": ("OffloadConnector", "record_offload"),
+    }.get(connector.get("kind"), ("CaseConnector", "connector"))
     return KVTransferConfig(
-        kv_connector="PullConnector" if is_pull else "CaseConnector",
-        kv_connector_module_path="pull" if is_pull else "connector",
+        kv_connector=name,
+        kv_connector_module_path=module,
+        kv_connector_extra_config=connector.get("extra_config", {}),
         kv_role=connector["role"],
         kv_load_failure_policy=connector["load_failure_policy"],
     )

@@ -7,11 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use clap::Args;
 use serde_json::json;
 
+use super::output::{counted, host_terms_table};
+use super::{cannot_write, wrong_use};
+use crate::calibrate::CalibrateError;
 use crate::catalog::Gpu;
 use crate::cli::console::{Console, Finished};
-use crate::cli::diagnostic::InFile;
 use crate::cli::progress::Unit;
 use crate::cost::Profile;
+use crate::text_file::read_text;
 use crate::validate::{BenchRun, fit_host, read_bench_file};
 use crate::whole_file::write_whole;
 
@@ -44,12 +47,19 @@ pub(super) fn bench(arguments: &BenchArguments, console: &Console) -> Result<Fin
     for path in &arguments.files {
         runs.extend(read_bench_file(path, gpu.name)?);
     }
+    let all = runs.len();
     runs.retain(|run: &BenchRun| {
         let label = run.label();
         Gpu::find(&run.settings.gpu).is_ok_and(|other| other.name == gpu.name)
             && arguments.only.iter().all(|text| label.contains(text.as_str()))
             && !arguments.without.iter().any(|text| label.contains(text.as_str()))
     });
+    if runs.is_empty() {
+        return Err(wrong_use(
+            format!("none of the {all} runs is on {} and holds what --only and --without ask for", gpu.name),
+            "give results of this GPU, name the GPU that they are of with --gpu, or say less with --only",
+        ));
+    }
     let mut profile = match &arguments.profile {
         Some(path) => read_profile(path)?,
         None => Profile::built_in(gpu)?.clone(),
@@ -61,16 +71,21 @@ pub(super) fn bench(arguments: &BenchArguments, console: &Console) -> Result<Fin
         bar.add(1);
     })?;
     drop(bar);
-    profile.host = fit.host;
     console.say(format_args!(
-        "{} runs on {}: median error {:.1} % before, {:.1} % after",
-        fit.num_runs, gpu.name, fit.before_percent, fit.after_percent
+        "{} on {}: median error {:.1} % before, {:.1} % after\n",
+        counted(fit.num_runs, "run"),
+        gpu.name,
+        fit.before_percent,
+        fit.after_percent
     ))?;
-    console.say(serde_json::to_string_pretty(&fit.host)?)?;
+    console.say(host_terms_table(&profile.host, &fit.host))?;
+    if fit.after_percent >= fit.before_percent {
+        console.say("\ncaution: no better than before; these runs do not tell the host terms")?;
+    }
+    profile.host = fit.host;
+    console.say("")?;
     if let Some(path) = &arguments.out {
-        let cannot =
-            |error| InFile::with_text(path, format!("cannot write {}: {error}", path.display()), error);
-        write_whole(path, profile.to_yaml()).map_err(cannot)?;
+        write_whole(path, profile.to_yaml()).map_err(cannot_write(path))?;
         console.written("profile", path)?;
     }
     Ok(Finished::new(json!({
@@ -83,8 +98,7 @@ pub(super) fn bench(arguments: &BenchArguments, console: &Console) -> Result<Fin
 }
 
 pub(in crate::cli) fn read_profile(path: &Path) -> Result<Profile, Box<dyn Error>> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        InFile::with_text(path, format!("cannot read the profile {}: {error}", path.display()), error)
-    })?;
-    Ok(Profile::from_yaml(&text).map_err(|error| InFile::new(path, error))?)
+    let text = read_text(path)?;
+    Ok(Profile::from_yaml(&text)
+        .map_err(|source| CalibrateError::Profile { path: path.to_owned(), source: Box::new(source) })?)
 }

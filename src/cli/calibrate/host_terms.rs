@@ -4,11 +4,12 @@ use std::error::Error;
 use std::fmt;
 use std::path::Path;
 
-use super::{is_yaml, wrong_use};
+use super::{ProfileName, wrong_use};
 use crate::calibrate::CalibrateError;
 use crate::catalog::Gpu;
 use crate::cost::Profile;
 use crate::cost::host::HostLaw;
+use crate::text_file::read_text;
 
 /// Host terms, and whose they are.
 #[derive(Clone)]
@@ -28,20 +29,18 @@ impl HostTerms {
     /// `gpu`; else of the built-in profile.
     pub fn choose(gpu: &Gpu, given: Option<&str>, replaced: &Path) -> Result<Self, Box<dyn Error>> {
         if let Some(given) = given {
-            let path = Path::new(given);
-            if !is_yaml(path) {
-                return Self::built_in(Gpu::find(given)?);
-            }
-            let read = |source| CalibrateError::Read { path: path.to_owned(), source };
-            let text = std::fs::read_to_string(path).map_err(read)?;
+            let path = match ProfileName::parse(given)? {
+                ProfileName::Gpu(gpu) => return Self::built_in(gpu),
+                ProfileName::File(path) => path,
+            };
+            let text = read_text(path)?;
             let wrong = |source| CalibrateError::Profile { path: path.to_owned(), source: Box::new(source) };
             let (_, law) = Profile::host_terms_of(&text).map_err(wrong)?;
             return Ok(Self { law, origin: format!("those of {}", path.display()) });
         }
         if replaced.exists() {
             let name = replaced.display();
-            let read = |source| CalibrateError::Read { path: replaced.to_owned(), source };
-            let text = std::fs::read_to_string(replaced).map_err(read)?;
+            let text = read_text(replaced)?;
             let (of_gpu, law) = Profile::host_terms_of(&text).map_err(|error| {
                 let problem = format!("--out {name} exists, and its host terms cannot be kept: {error}");
                 wrong_use(problem, "give another file, or the host terms with --host PROFILE")

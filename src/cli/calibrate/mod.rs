@@ -15,8 +15,10 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 
 pub(super) use gpu::NoGpu;
+pub(super) use output::counted;
 
 use super::console::{Console, Finished};
+use crate::catalog::Gpu;
 
 use crate::calibrate::CalibrateError;
 
@@ -51,6 +53,30 @@ pub(super) fn calibrate(
 
 fn wrong_use(problem: String, hint: &str) -> Box<dyn Error> {
     CalibrateError::Use { problem, hint: hint.to_owned() }.into()
+}
+
+/// What stands for a profile on the command line.
+enum ProfileName<'a> {
+    File(&'a Path),
+    /// Its built-in profile.
+    Gpu(&'static Gpu),
+}
+
+impl<'a> ProfileName<'a> {
+    fn parse(name: &'a str) -> Result<Self, Box<dyn Error>> {
+        let path = Path::new(name);
+        if is_yaml(path) {
+            return Ok(Self::File(path));
+        }
+        match Gpu::find(name) {
+            Ok(gpu) => Ok(Self::Gpu(gpu)),
+            Err(_) if path.extension().is_some() || path.exists() => Err(wrong_use(
+                format!("`{name}` is neither a GPU nor the name of a profile, which ends in .yaml"),
+                "give a profile that `kvsim calibrate table` wrote, or a GPU with a built-in one such as H100",
+            )),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 fn is_yaml(path: &Path) -> bool {

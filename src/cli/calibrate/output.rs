@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::calibrate::OperationErrors;
 use crate::chart::grouped;
+use crate::cost::host::HostLaw;
 use crate::cost::{Fit, FitError, HashingProfile, Profile};
 
 /// How well one law of a profile fits.
@@ -84,6 +86,26 @@ fn plain_table(header: &[&str], num_texts: usize) -> Table {
         }
     }
     table
+}
+
+/// Each host term before and after a fit.
+pub(super) fn host_terms_table(before: &HostLaw, after: &HostLaw) -> String {
+    let terms = |law: &HostLaw| match serde_json::to_value(law) {
+        Ok(Value::Object(terms)) => terms,
+        _ => Map::default(),
+    };
+    let (before, after) = (terms(before), terms(after));
+    let figure = |value: Option<&Value>| format!("{:.3}", value.and_then(Value::as_f64).unwrap_or(f64::NAN));
+    let mut table = plain_table(&["host term", "before", "after"], 1);
+    for (name, value) in &after {
+        table.add_row([name.clone(), figure(before.get(name)), figure(Some(value))]);
+    }
+    table.trim_fmt()
+}
+
+/// A number with its noun.
+pub(in crate::cli) fn counted(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 pub(super) fn fits_table(profile: &Profile) -> String {

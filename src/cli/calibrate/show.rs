@@ -7,10 +7,10 @@ use clap::Args;
 use rayon::prelude::*;
 use serde_json::json;
 
+use super::bench::read_profile;
 use super::output::{errors_table, fits_table, fitted_operations, valid_table};
-use super::{cannot_write, is_yaml, wrong_use};
-use crate::calibrate::{CalibrateError, Evaluated, OperationErrors, Timings, evaluate, scatter_plot};
-use crate::catalog::Gpu;
+use super::{ProfileName, cannot_write, wrong_use};
+use crate::calibrate::{Evaluated, OperationErrors, Timings, evaluate, scatter_plot};
 use crate::cli::console::{Console, Finished};
 use crate::cost::Profile;
 use crate::whole_file::write_whole;
@@ -79,12 +79,8 @@ pub(super) fn show(arguments: &ShowArguments, console: &Console) -> Result<Finis
 }
 
 fn find_profile(name: &str) -> Result<Profile, Box<dyn Error>> {
-    let path = Path::new(name);
-    if !is_yaml(path) {
-        return Ok(Profile::built_in(Gpu::find(name)?)?.clone());
+    match ProfileName::parse(name)? {
+        ProfileName::Gpu(gpu) => Ok(Profile::built_in(gpu)?.clone()),
+        ProfileName::File(path) => read_profile(path),
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| CalibrateError::Read { path: path.to_owned(), source })?;
-    Ok(Profile::from_yaml(&text)
-        .map_err(|source| CalibrateError::Profile { path: path.to_owned(), source: Box::new(source) })?)
 }

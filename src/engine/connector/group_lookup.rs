@@ -2,28 +2,67 @@
 //! `_lookup_complete_chunks` and `_sliding_window_lookup` of vLLM's `OffloadingConnector`
 //! (`distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py`).
 
+use crate::engine::kv_cache::KvCacheSpec;
+
 /// A KV cache group whose blocks are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TierGroup {
     /// Tokens of a block over all ranks.
     pub block_size: u32,
-    /// `None` is full attention.
-    pub sliding_window: Option<u32>,
+    pub reach: TierReach,
+}
+
+/// How much of what lies before the end of a hit a group needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TierReach {
+    /// All of it.
+    FullAttention,
+    /// So many tokens.
+    SlidingWindow(u32),
+    /// A chunk of so many tokens: no layer reads from further back, wherever chunks begin.
+    ChunkedLocalAttention(u32),
+    /// The state at the end, which lies at the end of a block (`MambaSpec` in cache mode "align").
+    MambaState,
 }
 
 impl TierGroup {
-    /// Blocks in a row that a hit of a window needs; at `end` tokens, one more if that lies inside
-    /// of a block.
-    fn window_blocks(&self, sliding_window: u32, end: u32) -> u32 {
-        let padding = end.next_multiple_of(self.block_size) - end;
-        let least = sliding_window.div_ceil(self.block_size);
-        least.max((sliding_window - 1 + padding).div_ceil(self.block_size))
+    /// Of a group of an engine, a block of which has so many tokens over all ranks.
+    pub fn new(spec: &KvCacheSpec, block_size: u32) -> Self {
+        let reach = match *spec {
+            KvCacheSpec::FullAttention { .. } => TierReach::FullAttention,
+            KvCacheSpec::SlidingWindow { sliding_window, .. } => TierReach::SlidingWindow(sliding_window),
+            KvCacheSpec::ChunkedLocalAttention { attention_chunk_size, .. } => {
+                TierReach::ChunkedLocalAttention(attention_chunk_size)
+            }
+            KvCacheSpec::Mamba { .. } => TierReach::MambaState,
+        };
+        Self { block_size, reach }
+    }
+
+    pub(super) fn is_mamba(&self) -> bool {
+        self.reach == TierReach::MambaState
+    }
+
+    /// Blocks in a row that a hit needs, of all groups but full attention
+    /// (`get_sliding_window_size_in_chunks`). A window that ends at `end` tokens needs one more if that lies
+    /// inside of a block.
+    fn window_blocks(&self, end: u32) -> Option<u32> {
+        match self.reach {
+            TierReach::FullAttention => None,
+            TierReach::SlidingWindow(window) => {
+                let padding = end.next_multiple_of(self.block_size) - end;
+                let least = window.div_ceil(self.block_size);
+                Some(least.max((window - 1 + padding).div_ceil(self.block_size)))
+            }
+            TierReach::ChunkedLocalAttention(chunk) => Some(chunk.div_ceil(self.block_size)),
+            TierReach::MambaState => Some(1),
+        }
     }
 }
 
 /// The order of lookups: full attention cuts the most, then the widest windows.
 pub(super) fn lookup_order(groups: &[TierGroup]) -> Vec<usize> {
-    let blocks = |group: &TierGroup| group.sliding_window.map(|window| window.div_ceil(group.block_size));
+    let blocks = |group: &TierGroup| group.window_blocks(0);
     let mut order: Vec<usize> = (0..groups.len()).collect();
     order.sort_by_key(|&at| match blocks(&groups[at]) {
         None => (0, 0),
@@ -47,8 +86,12 @@ pub(super) fn longest_hit(
 ) -> u32 {
     // The last token is computed for its logits. A full-attention hit may be cut by it afterwards, the
     // hit of a window may not.
-    let has_windows = groups.iter().any(|group| group.sliding_window.is_some());
+    let has_windows = groups.iter().any(|group| group.reach != TierReach::FullAttention);
     let mut end = num_tokens - u32::from(has_windows);
+    // A state is kept at the ends of blocks only (`_mamba_align_size`).
+    if let Some(group) = groups.iter().find(|group| group.is_mamba()) {
+        end -= end % group.block_size;
+    }
     loop {
         let before = end;
         for &at in order {
@@ -60,14 +103,11 @@ pub(super) fn longest_hit(
             }
             let first = num_computed_tokens / size;
             let last = end.div_ceil(size).min(num_keys(at));
-            let num_hits = match group.sliding_window {
+            let num_hits = match group.window_blocks(0).zip(group.window_blocks(end)) {
                 None => (first..last).take_while(|&block| is_held(at, block)).count() as u32,
-                Some(window) => last_run(
-                    first..last,
-                    group.window_blocks(window, end),
-                    group.window_blocks(window, 0),
-                    |block| is_held(at, block),
-                ),
+                Some((needed, needed_at_end)) => {
+                    last_run(first..last, needed_at_end, needed, |block| is_held(at, block))
+                }
             };
             end = end.min((first + num_hits) * size);
             if end < num_computed_tokens + size {
@@ -107,8 +147,10 @@ fn last_run(
 mod tests {
     use super::*;
 
-    const FULL: TierGroup = TierGroup { block_size: 16, sliding_window: None };
-    const WINDOW: TierGroup = TierGroup { block_size: 16, sliding_window: Some(40) };
+    const FULL: TierGroup = TierGroup { block_size: 16, reach: TierReach::FullAttention };
+    const WINDOW: TierGroup = TierGroup { block_size: 16, reach: TierReach::SlidingWindow(40) };
+    const CHUNK: TierGroup = TierGroup { block_size: 16, reach: TierReach::ChunkedLocalAttention(40) };
+    const MAMBA: TierGroup = TierGroup { block_size: 16, reach: TierReach::MambaState };
 
     /// Of a prompt of 161 tokens: ten blocks, of which each group holds some.
     fn hit(groups: &[TierGroup], num_computed_tokens: u32, held: &[&[u32]]) -> u32 {
@@ -152,8 +194,26 @@ mod tests {
     }
 
     #[test]
+    fn a_chunk_takes_as_many_blocks_as_it_can_reach_over() {
+        assert_eq!(hit(&[CHUNK], 0, &[&[1, 2, 3, 5, 6, 7, 9]]), 128);
+        assert_eq!(hit(&[FULL, CHUNK], 0, &[ALL, &[2, 3, 4, 8, 9]]), 80);
+        assert_eq!(hit(&[FULL, CHUNK], 0, &[ALL, &[8, 9]]), 0);
+    }
+
+    #[test]
+    fn a_mamba_group_takes_the_last_state_and_no_more() {
+        assert_eq!(hit(&[FULL, MAMBA], 0, &[ALL, &[3, 6]]), 112);
+        // The prefix ends before the state.
+        assert_eq!(hit(&[FULL, MAMBA], 0, &[&[0, 1, 2, 3, 4], &[3, 6]]), 64);
+        assert_eq!(hit(&[FULL, MAMBA], 64, &[ALL, &[3]]), 0);
+        // States are at the ends of their own blocks: 160 tokens hold two of 64.
+        let coarse = TierGroup { block_size: 64, ..MAMBA };
+        assert_eq!(hit(&[FULL, coarse], 0, &[ALL, &[0, 1]]), 128);
+    }
+
+    #[test]
     fn blocks_of_two_sizes_meet_at_the_larger() {
-        let coarse = TierGroup { block_size: 32, sliding_window: None };
+        let coarse = TierGroup { block_size: 32, reach: TierReach::FullAttention };
         // Five blocks of 32, of which four; the window ends with the fourth, at block 7 of 16.
         assert_eq!(hit(&[coarse, WINDOW], 0, &[&[0, 1, 2, 3], ALL]), 128);
         // Here the end of the window, 112, lies inside of the fourth.

@@ -7,7 +7,7 @@ mod tier;
 mod tier_store;
 mod tiered;
 
-pub use group_lookup::TierGroup;
+pub use group_lookup::{TierGroup, TierReach};
 pub use pull::{PullConnector, PullGroup, PullRead};
 pub use tier::{EvictionOrder, TierKey};
 pub use tier_store::{HashSpace, SharedBy, TierConfig, TierKind, TierPlace, TierStore};
@@ -66,8 +66,15 @@ pub trait KvConnector {
     fn request_finished(&mut self, request: &Request, block_ids: &[&[BlockId]]) -> bool;
 
     /// A `schedule()` call gave the request tokens; it will have computed `num_computed_tokens` after
-    /// the step. The turn to plan stores (`build_connector_meta`).
-    fn on_scheduled(&mut self, _request: &Request, _num_computed_tokens: u32) {}
+    /// the step, and `blocks` gives its blocks of each group. The turn to plan stores
+    /// (`build_connector_meta`).
+    fn on_scheduled<'a>(
+        &mut self,
+        _request: &Request,
+        _num_computed_tokens: u32,
+        _blocks: &dyn Fn(usize) -> &'a [BlockId],
+    ) {
+    }
 
     /// Events of the store itself.
     fn take_events(&mut self) -> Vec<KvCacheEvent> {

@@ -9,8 +9,9 @@
 //! the engine.
 //!
 //! Every KV cache group has blocks of its own in the tiers. All of them are of one size in bytes, as
-//! in vLLM. A group with a sliding window stores what it has when it is full, and loads no more than
-//! the window before the hit's end.
+//! in vLLM. A group with a sliding window or chunks stores what it has when it is full, and loads no more
+//! than the window or chunk before the hit's end. A Mamba group stores the states at block ends where a step
+//! ended, and loads one.
 //!
 //! vLLM's counterparts are `OffloadingConnector` and the tiered stores behind it; the hit sources
 //! are those of `vllm:prompt_tokens_cached_by_source`.
@@ -24,7 +25,7 @@ use super::group_lookup::{TierGroup, longest_hit, lookup_order};
 use super::tier::TierKey;
 use super::{ExternalMatch, HashSpace, KvConnector, SharedBy, TierPlace, TierStore};
 use crate::engine::kv_cache::{BlockId, NULL_BLOCK};
-use crate::engine::request::Request;
+use crate::engine::request::{Request, RequestStatus};
 
 /// A copy between the GPU, or the tier above, and a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +102,8 @@ struct Store {
     stats: Vec<TierStats>,
     requests: FxHashMap<u64, RequestState>,
     planned: Vec<Transfer>,
+    /// Of the request at hand, to be stored.
+    to_save: Vec<TierKey>,
     generation: u64,
 }
 
@@ -128,6 +131,7 @@ impl TieredConnector {
             tiers,
             requests: FxHashMap::default(),
             planned: Vec::new(),
+            to_save: Vec::new(),
             generation: 0,
         })))
     }
@@ -215,6 +219,31 @@ impl Store {
         }
     }
 
+    /// Notes the blocks of a group to be stored that are full with so many tokens, and looked at no further.
+    fn save(&mut self, request: &Request, group: usize, num_tokens: u32, blocks: &[BlockId]) {
+        let num_full = self.num_keys(request, group, num_tokens);
+        let saved = &mut self.state(request.id).num_saved_blocks[group];
+        let first = *saved;
+        *saved = first.max(num_full);
+        for block in first..num_full {
+            // Of a chunk of prefill only the last state is written. What windows have left since it was computed
+            // is still stored.
+            let is_written = !self.groups[group].is_mamba()
+                || blocks.get(block as usize).is_some_and(|&block| block != NULL_BLOCK);
+            let key = self.key(request, group, block);
+            if is_written && !self.tiers[0].store.contains(key) {
+                self.to_save.push(key);
+            }
+        }
+    }
+
+    /// Plans to store what [`Self::save`] has noted of a request.
+    fn plan_saves(&mut self, id: u64) {
+        let blocks = std::mem::take(&mut self.to_save);
+        self.state(id).num_writes += u32::from(!blocks.is_empty());
+        self.plan(0, Direction::Write, blocks, Some(id));
+    }
+
     /// Takes blocks into a tier; what leaves it goes on to the next.
     fn insert(&mut self, tier: usize, blocks: &[TierKey]) {
         let store = &self.tiers[tier].store;
@@ -293,15 +322,20 @@ impl KvConnector for TieredConnector {
         let end = num_computed_tokens + num_external_tokens;
         let mut reads: Vec<Vec<TierKey>> = vec![Vec::new(); store.tiers.len()];
         for (group, blocks) in block_ids.iter().enumerate() {
-            // What lies before a window is not there to be saved.
+            let TierGroup { block_size, .. } = store.groups[group];
+            // What lies before a window is not there to be saved; a state that was hit is not a new one.
             let num_skipped = blocks.iter().take_while(|&&block| block == NULL_BLOCK).count() as u32;
+            let num_hits = num_computed_tokens / block_size;
+            let num_left =
+                if store.groups[group].is_mamba() { num_skipped.max(num_hits) } else { num_skipped };
             let saved = &mut store.state(request.id).num_saved_blocks[group];
-            *saved = (*saved).max(num_skipped);
+            *saved = (*saved).max(num_left);
             if num_external_tokens == 0 {
                 continue;
             }
-            let block_size = store.groups[group].block_size;
-            let first = num_computed_tokens.div_ceil(block_size).max(num_skipped);
+            let computed = num_computed_tokens.div_ceil(block_size);
+            let is_null = |block: &&BlockId| **block == NULL_BLOCK;
+            let first = computed + blocks.iter().skip(computed as usize).take_while(is_null).count() as u32;
             for block in first..end.div_ceil(block_size).min(store.num_keys(request, group, u32::MAX)) {
                 let key = store.key(request, group, block);
                 let Some(tier) = store.tier_with(key) else { continue };
@@ -323,24 +357,37 @@ impl KvConnector for TieredConnector {
         }
     }
 
-    fn on_scheduled(&mut self, request: &Request, num_computed_tokens: u32) {
+    fn on_scheduled<'a>(
+        &mut self,
+        request: &Request,
+        num_computed_tokens: u32,
+        blocks: &dyn Fn(usize) -> &'a [BlockId],
+    ) {
         let store = &mut *self.0.borrow_mut();
-        let mut new = Vec::new();
-        for group in 0..store.groups.len() {
-            let num_full = store.num_keys(request, group, num_computed_tokens);
-            let saved = &mut store.state(request.id).num_saved_blocks[group];
-            let first = *saved;
-            *saved = first.max(num_full);
-            let keys = (first..num_full).map(|block| store.key(request, group, block));
-            new.extend(keys.filter(|&key| !store.tiers[0].store.contains(key)));
-        }
-        store.state(request.id).num_writes += u32::from(!new.is_empty());
-        store.plan(0, Direction::Write, new, Some(request.id));
+        (0..store.groups.len())
+            .for_each(|group| store.save(request, group, num_computed_tokens, blocks(group)));
+        store.plan_saves(request.id);
     }
 
-    fn request_finished(&mut self, request: &Request, _block_ids: &[&[BlockId]]) -> bool {
+    fn request_finished(&mut self, request: &Request, block_ids: &[&[BlockId]]) -> bool {
         let store = &mut *self.0.borrow_mut();
-        let Some(state) = store.requests.get_mut(&request.id) else { return false };
+        if !store.requests.contains_key(&request.id) {
+            return false;
+        }
+        // With async scheduling the last tokens became known after the step that computed them was planned. The
+        // very last was never computed.
+        let num_tokens = match request.status {
+            RequestStatus::FinishedAborted => request.num_computed_tokens,
+            _ => request.num_prompt_tokens.max(request.num_tokens() - 1),
+        };
+        for (group, blocks) in block_ids.iter().enumerate() {
+            // A state that nobody was told of goes with the request.
+            if !store.groups[group].is_mamba() {
+                store.save(request, group, num_tokens, blocks);
+            }
+        }
+        store.plan_saves(request.id);
+        let state = store.state(request.id);
         state.is_finished = true;
         let keeps_blocks = state.num_writes > 0;
         if !keeps_blocks && state.num_reads == 0 {

@@ -9,6 +9,9 @@ const NONE: u32 = u32::MAX;
 /// Numbers are set aside so many at a time, for a sequence that is new or leaves all others.
 const SET_ASIDE: u32 = 32;
 
+/// From this number on none is set aside.
+const SPARING_FROM: u32 = 1 << 31;
+
 /// Numbers in a row for blocks in a row of one node.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
@@ -41,11 +44,12 @@ pub(super) struct BlockNumbers {
     /// Node 0 is the root.
     nodes: Vec<Node>,
     next_number: u32,
+    is_exhausted: bool,
 }
 
 impl Default for BlockNumbers {
     fn default() -> Self {
-        Self { extents: Vec::new(), nodes: vec![NEW_NODE], next_number: 0 }
+        Self { extents: Vec::new(), nodes: vec![NEW_NODE], next_number: 0, is_exhausted: false }
     }
 }
 
@@ -55,13 +59,18 @@ impl BlockNumbers {
         self.nodes.len() as u32 - 1
     }
 
+    /// Whether more numbers were asked for than there are: those that were given since mean nothing.
+    pub fn is_exhausted(&self) -> bool {
+        self.is_exhausted
+    }
+
     /// A node without blocks yet, from 1 on, that follows `parent`. What is set aside there goes over to
     /// it: of a sequence that grows nobody else follows its end.
-    ///
-    /// # Panics
-    /// After 2^32 nodes, whose edges would fill more than 100 GB.
     pub fn add_node(&mut self, parent: u32) -> u32 {
-        let node = u32::try_from(self.nodes.len()).expect("fewer than 2^32 distinct runs in one simulation");
+        let Ok(node) = u32::try_from(self.nodes.len()) else {
+            self.is_exhausted = true;
+            return parent;
+        };
         let Node { spare, num_spare, .. } = self.nodes[parent as usize];
         self.nodes[parent as usize].num_spare = 0;
         self.nodes.push(Node { spare, num_spare, ..NEW_NODE });
@@ -70,6 +79,10 @@ impl BlockNumbers {
 
     /// Appends the numbers of `count` blocks of a node from `block` on.
     pub fn extend(&mut self, node: u32, mut block: u32, count: u32, hashes: &mut Vec<BlockHash>) {
+        if self.is_exhausted {
+            hashes.extend(std::iter::repeat_n(BlockHash(0), count as usize));
+            return;
+        }
         let end = block + count;
         let Node { first, last, .. } = self.nodes[node as usize];
         // A sequence that grows is at the node's last extent.
@@ -77,7 +90,10 @@ impl BlockNumbers {
         let mut at = if is_in_last { last } else { first };
         while block < end {
             if at == NONE {
-                at = self.grow(node, block, end);
+                match self.grow(node, block, end) {
+                    Some(extent) => at = extent,
+                    None => return self.extend(node, block, end - block, hashes),
+                }
             }
             let extent = self.extents[at as usize];
             if block < extent.end_block {
@@ -90,17 +106,22 @@ impl BlockNumbers {
         }
     }
 
-    /// Gives numbers to some blocks from `block` on, at most up to `end`, and returns their extent.
-    ///
-    /// # Panics
-    /// After 2^32 numbers.
-    fn grow(&mut self, node: u32, block: u32, end: u32) -> u32 {
+    /// Gives numbers to some blocks from `block` on, at most up to `end`, and returns their extent; `None`
+    /// when there are no numbers left.
+    fn grow(&mut self, node: u32, block: u32, end: u32) -> Option<u32> {
         let place = &mut self.nodes[node as usize];
         if place.num_spare == 0 {
-            let num_spare = (end - block).next_multiple_of(SET_ASIDE);
-            (place.spare, place.num_spare) = (self.next_number, num_spare);
+            let asked = end - block;
+            // Short prompts would waste most numbers; when half are gone none is set aside.
+            let num_spare =
+                if self.next_number < SPARING_FROM { asked.next_multiple_of(SET_ASIDE) } else { asked };
             let next_number = self.next_number.checked_add(num_spare);
-            self.next_number = next_number.expect("fewer than 2^32 distinct blocks in one simulation");
+            let Some(next_number) = next_number.filter(|_| self.extents.len() < NONE as usize) else {
+                self.is_exhausted = true;
+                return None;
+            };
+            (place.spare, place.num_spare) = (self.next_number, num_spare);
+            self.next_number = next_number;
         }
         let number = place.spare;
         let len = place.num_spare.min(end - block);
@@ -111,7 +132,7 @@ impl BlockNumbers {
             debug_assert!(last.end_block == block);
             if last.number + (last.end_block - last.first_block) == number {
                 last.end_block += len;
-                return place.last;
+                return Some(place.last);
             }
         }
         let at = self.extents.len() as u32;
@@ -121,7 +142,7 @@ impl BlockNumbers {
         }
         place.last = at;
         self.extents.push(Extent { first_block: block, end_block: block + len, number, next: NONE });
-        at
+        Some(at)
     }
 }
 
@@ -154,5 +175,25 @@ mod tests {
         numbers.extend(d, 0, 1, &mut hashes);
         numbers.extend(a, 39, 1, &mut hashes);
         assert_eq!(hashes, [68, 96, 128].map(BlockHash));
+    }
+
+    #[test]
+    fn numbers_are_saved_when_half_are_gone_and_run_out_without_a_panic() {
+        let mut numbers = BlockNumbers { next_number: SPARING_FROM - 1, ..BlockNumbers::default() };
+        let nodes = [0; 3].map(|parent| numbers.add_node(parent));
+        let mut hashes = Vec::new();
+        nodes.iter().for_each(|&node| numbers.extend(node, 0, 1, &mut hashes));
+        assert_eq!(hashes, [SPARING_FROM - 1, SPARING_FROM + 31, SPARING_FROM + 32].map(BlockHash));
+
+        numbers.next_number = u32::MAX - 2;
+        hashes.clear();
+        numbers.extend(nodes[1], 1, 2, &mut hashes);
+        assert_eq!(
+            (hashes.as_slice(), numbers.is_exhausted()),
+            ([u32::MAX - 2, u32::MAX - 1].map(BlockHash).as_slice(), false)
+        );
+        numbers.extend(nodes[2], 1, 3, &mut hashes);
+        numbers.extend(nodes[0], 1, 40, &mut hashes);
+        assert_eq!((hashes.len(), numbers.is_exhausted()), (45, true));
     }
 }

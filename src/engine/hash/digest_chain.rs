@@ -70,9 +70,15 @@ impl DigestChain {
         }
     }
 
-    /// # Panics
-    /// After 2^32 digests, which would fill more than 140 GB.
+    /// Whether there are as many digests as numbers, more than 140 GB of them.
+    pub fn is_exhausted(&self) -> bool {
+        self.digests.len() >= u32::MAX as usize
+    }
+
     fn intern(&mut self, digest: BlockDigest) -> BlockHash {
+        if self.is_exhausted() {
+            return BlockHash(0);
+        }
         let digests = &mut self.digests;
         let index = *self
             .indices
@@ -81,9 +87,7 @@ impl DigestChain {
                 |&index| digests[index as usize] == digest,
                 |&index| table_hash(&digests[index as usize]),
             )
-            .or_insert_with(|| {
-                u32::try_from(digests.len()).expect("fewer than 2^32 distinct blocks in one simulation")
-            })
+            .or_insert_with(|| digests.len() as u32)
             .get();
         if index as usize == digests.len() {
             digests.push(digest);

@@ -51,6 +51,11 @@ pub(super) struct TrieCursor {
 }
 
 impl PrefixTrie {
+    /// Whether there were more distinct blocks than numbers.
+    pub fn is_exhausted(&self) -> bool {
+        self.numbers.is_exhausted()
+    }
+
     /// Appends the hashes of all blocks of `tokens` that `hashes` lacks.
     pub fn extend(
         &mut self,

@@ -150,6 +150,15 @@ impl RequestBlockHasher {
         self.num_hashed_blocks
     }
 
+    /// Whether there were more distinct blocks than 32 bits can tell apart. Hashes that were made since mean
+    /// nothing.
+    pub fn is_exhausted(&self) -> bool {
+        match &*self.mode.borrow() {
+            Mode::Identity(trie) => trie.is_exhausted(),
+            Mode::Digests(chain) => chain.is_exhausted(),
+        }
+    }
+
     /// The number of tokens from which on a sequence has `num_blocks` hashes.
     pub fn num_tokens_for(&self, num_blocks: usize) -> u32 {
         num_blocks as u32 * self.layout.block_size + self.layout.num_lookahead_tokens

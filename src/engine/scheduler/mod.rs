@@ -337,7 +337,8 @@ impl Scheduler {
         if let Some(connector) = &mut self.connector {
             for entry in &output.scheduled {
                 let num_computed_tokens = entry.num_computed_tokens + entry.num_tokens;
-                connector.on_scheduled(&self.requests[entry.slot], num_computed_tokens);
+                let blocks = |group| self.kv_cache_manager.get_blocks(entry.slot, group);
+                connector.on_scheduled(&self.requests[entry.slot], num_computed_tokens, &blocks);
             }
         }
         if output.total_num_scheduled_tokens > 0 {

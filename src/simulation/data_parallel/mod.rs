@@ -187,11 +187,6 @@ impl DataParallel {
         self.lockstep[self.replica_of[engine]].as_mut()
     }
 
-    /// The same while they are awake.
-    pub fn awake(&mut self, engine: usize) -> Option<&mut Lockstep> {
-        self.lockstep(engine).filter(|ranks| ranks.is_awake())
-    }
-
     /// The ranks of an engine core have begun a wave of steps together, or ended one.
     pub fn wave_changed(&mut self, now: SimTime, engine: usize) {
         if let Some(load_balancer) = &mut self.load_balancers[self.endpoint_of[engine]] {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::measured::Measured;
 use super::step_figures::StepFigures;
 
 /// Requests wait in so much of the time that waiting is the problem.
@@ -45,6 +46,21 @@ impl Binding {
             Self::Overheads => "step overheads",
             Self::Queueing => "queueing",
         }
+    }
+
+    /// What holds back the replicas at a load that is just too much. Where they have roles it is those whose
+    /// requests wait more, or whose GPUs are busier, of which the reason speaks.
+    pub fn of_load(measured: &Measured) -> (Self, String) {
+        let (Some(prefill), Some(decode)) = (&measured.prefill_steps, &measured.decode_steps) else {
+            return Self::of(&measured.steps);
+        };
+        let waiting = |steps: &StepFigures| steps.of_span(steps.waiting_ns as f64);
+        let order = (waiting(prefill) - waiting(decode)).abs() > WAITING;
+        let is_prefill =
+            if order { waiting(prefill) > waiting(decode) } else { prefill.gpu_busy() >= decode.gpu_busy() };
+        let (who, steps) = if is_prefill { ("prefill", prefill) } else { ("decode", decode) };
+        let (binding, reason) = Self::of(steps);
+        (binding, format!("of the replicas that {who}: {reason}"))
     }
 
     /// What the figures of a load that is just too much say, with the reason in words.

@@ -2,9 +2,9 @@
 //! a replica of it does.
 
 use super::binding::Binding;
-use super::command::serve_command;
+use super::command::serve_commands;
 use super::decision::{Verdict, fewest_requests, of_targets};
-use super::fleet::{Counts, Fleet, TokenRates};
+use super::fleet::{Counts, Fleet, FleetSize, TokenRates};
 use super::measured::{Measured, mean_of};
 use super::result::{CandidateResult, Capacity, LoadResult, Outcome};
 use super::run::{Runs, Setup, Stopped};
@@ -24,9 +24,9 @@ pub(super) enum End {
     Failed(String),
 }
 
-/// How to start a replica behind a router, and what that and the predictions rest on.
+/// How to start a replica behind a router, or one of each role, and what that and the predictions rest on.
 pub(super) fn start(scenario: &Scenario, router: Option<&RouterConfig>) -> (String, Vec<String>) {
-    let (command, mut notes) = serve_command(scenario, router);
+    let (command, mut notes) = serve_commands(scenario, router);
     notes.extend(scenario.caveats());
     (command, notes)
 }
@@ -56,13 +56,14 @@ impl Runs<'_> {
 
     fn outcome(&self, candidate: usize, scenario: &Scenario) -> Result<Outcome, End> {
         let settings = &self.planner.header.settings;
+        let unit = FleetSize::unit(scenario);
         let mut looks: Vec<LoadResult> = Vec::new();
         let found = highest_load(1.0, settings.precision, |load| {
             // Another one than the asked load may be beyond what the workload's rate can be.
             if load != 1.0 && scenario.scaled(load).is_err() {
                 return Ok(None);
             }
-            let seen = self.look(Setup { candidate, load, replicas: 1, router: 0 })?;
+            let seen = self.look(Setup { candidate, load, size: unit, router: 0 })?;
             let look = Look {
                 verdict: seen.verdict,
                 served_share: seen.measured.served_share,
@@ -77,13 +78,16 @@ impl Runs<'_> {
         };
         let (highest, too_much) = (at(found.met), at(found.not_met));
         let Some(highest) = highest else {
-            // The search has looked at one load at least. A load that misses a target says more than one with
-            // too few requests to tell.
+            // The search has looked at one load at least. If it ended for want of requests, that is why nothing is
+            // met; else a load that misses a target says more than one that is not sure.
             looks.extend(too_much);
-            let lowest = looks.into_iter().min_by(|a, b| {
-                let is_open = |look: &LoadResult| look.verdict != Verdict::Missed;
-                is_open(a).cmp(&is_open(b)).then(a.load.total_cmp(&b.load))
-            });
+            let rank = |look: &LoadResult| match look.verdict {
+                Verdict::Open if self.has_too_few_requests(look) => 0,
+                Verdict::Missed => 1,
+                _ => 2,
+            };
+            let lowest =
+                looks.into_iter().min_by(|a, b| rank(a).cmp(&rank(b)).then(a.load.total_cmp(&b.load)));
             let lowest = lowest.ok_or_else(|| End::Failed("no load was tried".to_owned()))?;
             return Ok(Outcome::MeetsNoLoad(Box::new(lowest)));
         };
@@ -91,11 +95,12 @@ impl Runs<'_> {
             prompt_tokens_per_s: highest.measured.prompt_tokens_per_s / highest.load,
             output_tokens_per_s: highest.measured.output_tokens_per_s / highest.load,
         };
-        let fleet = Fleet::new(Counts::of_capacity(highest.load, settings), scenario, settings, rates);
-        let load = 1.0 / f64::from(fleet.replicas);
-        let at_load = self.look(Setup { candidate, load, replicas: 1, router: 0 })?;
+        let fleet = Fleet::new(Counts::of_capacity(highest.load, unit, settings), scenario, settings, rates);
+        let units = fleet.replicas.div_ceil(unit.replicas);
+        let load = 1.0 / f64::from(units);
+        let at_load = self.look(Setup { candidate, load, size: unit, router: 0 })?;
         let limit = too_much.as_ref().unwrap_or(&highest);
-        let (binding, binding_because) = Binding::of(&limit.measured.steps);
+        let (binding, binding_because) = Binding::of_load(&limit.measured);
         let binding_targets = too_much.iter().flat_map(|look| {
             let worst = [Verdict::Missed, Verdict::Open].into_iter().find(|it| look.verdicts.contains(it));
             let is_worst = move |verdict: &Verdict| Some(*verdict) == worst;
@@ -107,6 +112,7 @@ impl Runs<'_> {
             binding_because,
             binding_targets: binding_targets.collect(),
             rates,
+            pools: None,
             extrapolated: extrapolated(&highest).max(extrapolated(&at_load)),
             fleet,
             at_load,

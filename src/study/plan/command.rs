@@ -1,17 +1,41 @@
 //! How to start a replica: `vllm serve` with the options of vLLM 0.33.0.
 
+use serde_json::json;
+
 use super::offloading::offloading;
 use crate::catalog::{Dtype, Model, repository};
 use crate::engine::SchedulingPolicy;
-use crate::engine::config::SpecMethod;
+use crate::engine::config::{KvLoadFailurePolicy, SpecMethod};
 use crate::engine::hash::PrefixCachingHashAlgo;
-use crate::scenario::{EngineSection, Scenario};
-use crate::simulation::Endpoints;
+use crate::engine::kv_cache::KvCacheSpec;
+use crate::scenario::{EngineSection, Pool, Roles, Scenario};
 use crate::simulation::router::RouterConfig;
+use crate::simulation::{Endpoints, Role};
 
-/// The command for what a scenario sets, with what the router in front of it needs, and what it cannot say.
-pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) -> (String, Vec<String>) {
-    let engine = &scenario.file.engine;
+/// The command of a replica, or one of each role, with what the router in front of them needs, and what they
+/// cannot say.
+pub(super) fn serve_commands(scenario: &Scenario, router: Option<&RouterConfig>) -> (String, Vec<String>) {
+    let Some(Roles { prefill, decode }) = scenario.roles() else {
+        return serve_command(scenario, &scenario.pools[0], router);
+    };
+    let (mut commands, mut notes) = (Vec::new(), Vec::new());
+    for (at, name) in [(prefill, "prefill"), (decode, "decode")] {
+        let pool = &scenario.pools[at];
+        let (command, of_role) = serve_command(scenario, pool, router);
+        commands.push(format!("{command}  # {name}, on {}", pool.gpu.name));
+        notes.extend(of_role);
+    }
+    notes.push(
+        "a proxy in front sends a prompt to a prefill replica and then, with the kv_transfer_params of its answer, to a \
+         decode replica; replicas on one machine need a VLLM_NIXL_SIDE_CHANNEL_PORT each"
+            .to_owned(),
+    );
+    notes.dedup();
+    (commands.join("\n"), notes)
+}
+
+fn serve_command(scenario: &Scenario, pool: &Pool, router: Option<&RouterConfig>) -> (String, Vec<String>) {
+    let (engine, role) = (&pool.section, pool.role);
     let usual = EngineSection::default();
     let mut notes = Vec::new();
     let mut words: Vec<String> = Vec::new();
@@ -127,6 +151,13 @@ pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) 
     if engine.prefix_caching_hash_algo != usual.prefix_caching_hash_algo {
         option("prefix-caching-hash-algo", Some(hash_algo(engine.prefix_caching_hash_algo).to_owned()));
     }
+    // All checkpoints of windows and states are kept in a simulation; vLLM by default keeps some of them.
+    let has_checkpoints =
+        |spec: &KvCacheSpec| matches!(spec, KvCacheSpec::SlidingWindow { .. } | KvCacheSpec::Mamba { .. });
+    if engine.enable_prefix_caching && pool.engine.kv_cache_groups.iter().any(has_checkpoints) {
+        let (scheduler_block_size, _) = pool.engine.resolve_kv_cache_block_sizes();
+        option("prefix-cache-retention-interval", number(scheduler_block_size));
+    }
     if engine.scheduling_policy == SchedulingPolicy::Priority {
         option("scheduling-policy", Some("priority".to_owned()));
     }
@@ -168,6 +199,9 @@ pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) 
             notes.push("add the drafter's `model` to --speculative-config".to_owned());
         }
     }
+    if let Some(role) = role {
+        option("kv-transfer-config", Some(quoted(&nixl(role, scenario))));
+    }
     if let Some(transfer) = &engine.kv_transfer_config {
         let offloading = offloading(transfer);
         offloading.options.into_iter().for_each(|(name, value)| option(name, Some(quoted(&value))));
@@ -189,6 +223,23 @@ pub(super) fn serve_command(scenario: &Scenario, router: Option<&RouterConfig>) 
         notes.push("kv_cache_groups are a property of the model: the command cannot set them".to_owned());
     }
     (words.join(" "), notes)
+}
+
+/// The connector that reads blocks from other replicas.
+fn nixl(role: Role, scenario: &Scenario) -> String {
+    let role = match role {
+        Role::Prefill => "kv_producer",
+        Role::Decode => "kv_consumer",
+    };
+    let link = scenario.file.cluster.as_ref().and_then(|cluster| cluster.kv_link);
+    let mut config = json!({"kv_connector": "NixlConnector", "kv_role": role});
+    if link.is_some_and(|link| link.kv_load_failure_policy == KvLoadFailurePolicy::Recompute) {
+        config["kv_load_failure_policy"] = json!("recompute");
+    }
+    if let Some(link) = link.filter(|link| link.kv_lease_duration_s != 30.0) {
+        config["kv_connector_extra_config"] = json!({"kv_lease_duration": link.kv_lease_duration_s});
+    }
+    config.to_string()
 }
 
 /// Format of the weights of a built-in model's checkpoint; most others are in bf16.
@@ -237,7 +288,7 @@ mod tests {
     use crate::simulation::router::RouterPolicy;
 
     /// Options of `vllm serve` in vLLM 0.33.0, as its parser names them.
-    const KNOWN: [&str; 30] = [
+    const KNOWN: [&str; 32] = [
         "--tensor-parallel-size",
         "--decode-context-parallel-size",
         "--gpu-memory-utilization",
@@ -268,6 +319,8 @@ mod tests {
         "--speculative-config",
         "--kv-offloading-size",
         "--kv-offloading-backend",
+        "--kv-transfer-config",
+        "--prefix-cache-retention-interval",
     ];
 
     fn command(engine: &str) -> (String, Vec<String>) {
@@ -280,7 +333,7 @@ mod tests {
              num_requests: 1}}}}"
         );
         let scenario = Scenario::load(Source { text, ..Source::default() }).unwrap();
-        serve_command(&scenario, None)
+        serve_commands(&scenario, None)
     }
 
     #[test]
@@ -289,9 +342,32 @@ mod tests {
         let scenario = Scenario::load(Source { text: text.to_owned(), ..Source::default() }).unwrap();
         let router =
             RouterConfig { policy: RouterPolicy::KvAware, block_size: 32, ..RouterConfig::default() };
-        let (command, notes) = serve_command(&scenario, Some(&router));
+        let (command, notes) = serve_commands(&scenario, Some(&router));
         assert!(command.contains("--kv-events-config"), "{command}");
         assert!(notes[0].contains("set the router's block_size to 16"), "{notes:?}");
+    }
+
+    #[test]
+    fn each_role_has_a_command_with_its_connector() {
+        let text = "name: x\nmodel: Llama-3.1-8B\ngpu: H100\nworkload: {random: {requests_per_s: 1, num_requests: 1}}\n\
+            cluster: {kv_link: {gb_per_s: 50, kv_lease_duration_s: 60}, pools: [\
+            {name: p, replicas: 1, role: prefill, engine: {max_num_batched_tokens: 8192}}, \
+            {name: d, replicas: 2, role: decode, gpu: H200}]}";
+        let scenario = Scenario::load(Source { text: text.to_owned(), ..Source::default() }).unwrap();
+        let (commands, notes) = serve_commands(&scenario, None);
+        let config = |role: &str| {
+            format!(
+                r#"--kv-transfer-config '{{"kv_connector":"NixlConnector","kv_role":"{role}","kv_connector_extra_config":{{"kv_lease_duration":60.0}}}}'"#
+            )
+        };
+        let lines: Vec<&str> = commands.lines().collect();
+        let serve = "vllm serve meta-llama/Llama-3.1-8B";
+        let prefill = format!(
+            "{serve} --max-num-batched-tokens 8192 {}  # prefill, on H100-SXM",
+            config("kv_producer")
+        );
+        assert_eq!(lines, [prefill, format!("{serve} {}  # decode, on H200", config("kv_consumer"))]);
+        assert!(notes.len() == 1 && notes[0].contains("kv_transfer_params"), "{notes:?}");
     }
 
     #[test]
@@ -319,6 +395,14 @@ mod tests {
         assert!(command.contains("--kv-offloading-size 64 --kv-offloading-backend native"), "{command}");
         assert!(command.contains(r#"--kv-events-config '{"enable_kv_cache_events": true}'"#), "{command}");
         assert!(notes.is_empty(), "{notes:?}");
+    }
+
+    #[test]
+    fn checkpoints_are_kept_as_in_the_simulation() {
+        let groups = "{kv_cache_groups: [{kind: full}, {kind: sliding_window, sliding_window: 1024}]}";
+        assert!(command(groups).0.contains("--prefix-cache-retention-interval 16"), "{groups}");
+        let groups = "{kv_cache_groups: [{kind: full}, {kind: chunked_local, chunk_size: 8192}]}";
+        assert!(!command(groups).0.contains("retention"), "{groups}");
     }
 
     #[test]

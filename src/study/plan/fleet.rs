@@ -1,41 +1,146 @@
 //! How many replicas a load takes, and what they cost.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::settings::{Prices, Settings};
 use crate::engine::connector::SharedBy;
-use crate::scenario::{Scenario, TierSection};
+use crate::scenario::{Roles, Scenario, TierSection};
 
 /// A load that is this much more than whole replicas take is what they take: rounding.
 const ROUNDING: f64 = 1e-9;
 
+/// How many replicas a fleet has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FleetSize {
+    /// All of them.
+    pub replicas: u32,
+    /// Those that compute prompts for the others to go on from; 0 where each does everything.
+    pub prefill: u32,
+}
+
+impl FleetSize {
+    pub const fn alike(replicas: u32) -> Self {
+        Self { replicas, prefill: 0 }
+    }
+
+    pub const fn of_roles(prefill: u32, decode: u32) -> Self {
+        Self { replicas: prefill.saturating_add(decode), prefill }
+    }
+
+    /// The least that serves: one replica, or the pools with roles as the scenario has them.
+    pub fn unit(scenario: &Scenario) -> Self {
+        scenario.roles().map_or(Self::alike(1), |roles| {
+            let count = |pool: usize| scenario.pools[pool].num_replicas;
+            Self::of_roles(count(roles.prefill), count(roles.decode))
+        })
+    }
+
+    pub const fn has_roles(self) -> bool {
+        self.prefill > 0
+    }
+
+    pub const fn decode(self) -> u32 {
+        self.replicas - self.prefill
+    }
+
+    pub const fn times(self, units: u32) -> Self {
+        Self { replicas: self.replicas.saturating_mul(units), prefill: self.prefill.saturating_mul(units) }
+    }
+
+    /// With so many more, of each role.
+    const fn with_spare(self, spare: u32) -> Self {
+        if self.has_roles() {
+            Self::of_roles(self.prefill.saturating_add(spare), self.decode().saturating_add(spare))
+        } else {
+            Self::alike(self.replicas.saturating_add(spare))
+        }
+    }
+
+    /// Enough for both, in each role.
+    fn max(self, other: Self) -> Self {
+        if self.has_roles() {
+            Self::of_roles(self.prefill.max(other.prefill), self.decode().max(other.decode()))
+        } else {
+            Self::alike(self.replicas.max(other.replicas))
+        }
+    }
+
+    /// In words, to stand before what they are of.
+    pub fn words(self) -> String {
+        if self.has_roles() {
+            format!("{} prefill + {} decode replicas", self.prefill, self.decode())
+        } else {
+            format!("{} {}", self.replicas, if self.replicas == 1 { "replica" } else { "replicas" })
+        }
+    }
+}
+
+/// `5`, or `2P+3D`.
+impl fmt::Display for FleetSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.has_roles() {
+            write!(f, "{}P+{}D", self.prefill, self.decode())
+        } else {
+            self.replicas.fmt(f)
+        }
+    }
+}
+
 /// How many replicas it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "CountsFields")]
 pub struct Counts {
     /// That take the load and no more.
-    #[serde(rename = "replicas_at_least")]
-    pub at_least: u32,
+    pub at_least: FleetSize,
     /// That take it with headroom.
-    #[serde(rename = "replicas_with_headroom")]
-    pub with_headroom: u32,
-    /// Of which as many as may be lost can be lost.
-    #[serde(rename = "replicas_with_losses")]
-    pub with_losses: u32,
+    pub with_headroom: FleetSize,
+    /// Of which as many as may be lost can be lost, of each role.
+    pub with_losses: FleetSize,
+}
+
+/// As they are written.
+#[derive(Serialize)]
+struct CountsFields {
+    replicas_at_least: u32,
+    replicas_with_headroom: u32,
+    replicas_with_losses: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefill_replicas_at_least: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefill_replicas_with_headroom: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefill_replicas_with_losses: Option<u32>,
+}
+
+impl From<Counts> for CountsFields {
+    fn from(Counts { at_least, with_headroom, with_losses }: Counts) -> Self {
+        let prefill = |size: FleetSize| size.has_roles().then_some(size.prefill);
+        Self {
+            replicas_at_least: at_least.replicas,
+            replicas_with_headroom: with_headroom.replicas,
+            replicas_with_losses: with_losses.replicas,
+            prefill_replicas_at_least: prefill(at_least),
+            prefill_replicas_with_headroom: prefill(with_headroom),
+            prefill_replicas_with_losses: prefill(with_losses),
+        }
+    }
 }
 
 impl Counts {
-    pub fn new(at_least: u32, with_headroom: u32, lost_replicas: u32) -> Self {
-        Self { at_least, with_headroom, with_losses: at_least.saturating_add(lost_replicas) }
+    pub fn new(at_least: FleetSize, with_headroom: FleetSize, lost_replicas: u32) -> Self {
+        Self { at_least, with_headroom, with_losses: at_least.with_spare(lost_replicas) }
     }
 
-    /// Where one replica takes `capacity` of the load 1.
-    pub fn of_capacity(capacity: f64, settings: &Settings) -> Self {
-        let replicas = |load: f64| (load / capacity - ROUNDING).ceil().max(1.0) as u32;
-        Self::new(replicas(1.0), replicas(1.0 + settings.headroom), settings.lost_replicas)
+    /// Where one `unit` takes `capacity` of the load 1.
+    pub fn of_capacity(capacity: f64, unit: FleetSize, settings: &Settings) -> Self {
+        let size = |load: f64| unit.times((load / capacity - ROUNDING).ceil().max(1.0) as u32);
+        Self::new(size(1.0), size(1.0 + settings.headroom), settings.lost_replicas)
     }
 
     /// With headroom and with losses, whichever takes more.
-    pub fn replicas(self) -> u32 {
+    pub fn size(self) -> FleetSize {
         self.with_headroom.max(self.with_losses)
     }
 }
@@ -46,12 +151,18 @@ pub struct Fleet {
     #[serde(flatten)]
     pub counts: Counts,
     pub replicas: u32,
+    /// Of these, those that prefill for the others, if they have roles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefill_replicas: Option<u32>,
     pub gpus: u32,
     pub cost_per_hour: f64,
     /// All of the cost over the prompt tokens of the load, over its output tokens, and over both.
     pub cost_per_million_input_tokens: f64,
     pub cost_per_million_output_tokens: f64,
     pub cost_per_million_tokens: f64,
+    /// What a replica of each role costs in an hour, prefill first.
+    #[serde(skip)]
+    prices_of_roles: Option<[f64; 2]>,
 }
 
 /// Tokens of the whole load in a second.
@@ -61,7 +172,21 @@ pub struct TokenRates {
     pub output_tokens_per_s: f64,
 }
 
-/// The price of an hour: GPUs, and tiers as many as there are stores.
+/// The price of an hour of a replica of each role, prefill first. They have no tiers.
+fn prices_of_roles(scenario: &Scenario, prices: &Prices) -> Option<[f64; 2]> {
+    let price = |at: usize| {
+        let pool = &scenario.pools[at];
+        let gpu = prices.gpu.get(pool.gpu.name).copied().unwrap_or(0.0);
+        gpu * f64::from(pool.section.num_gpus())
+    };
+    scenario.roles().map(|Roles { prefill, decode }| [price(prefill), price(decode)])
+}
+
+fn cost_of_roles([prefill, decode]: [f64; 2], size: FleetSize) -> f64 {
+    prefill * f64::from(size.prefill) + decode * f64::from(size.decode())
+}
+
+/// The price of an hour of replicas that are alike: GPUs, and tiers as many as there are stores.
 fn price_per_hour(scenario: &Scenario, prices: &Prices, replicas: u32) -> f64 {
     let engine = &scenario.file.engine;
     let gpu = prices.gpu.get(scenario.gpu.name).copied().unwrap_or(0.0);
@@ -80,20 +205,50 @@ fn price_per_hour(scenario: &Scenario, prices: &Prices, replicas: u32) -> f64 {
 
 impl Fleet {
     pub fn new(counts: Counts, scenario: &Scenario, settings: &Settings, rates: TokenRates) -> Self {
-        let replicas = counts.replicas();
-        let cost_per_hour = price_per_hour(scenario, &settings.prices, replicas);
+        let size = counts.size();
+        let prices_of_roles = prices_of_roles(scenario, &settings.prices);
+        let cost_per_hour = match prices_of_roles {
+            Some(prices) => cost_of_roles(prices, size),
+            None => price_per_hour(scenario, &settings.prices, size.replicas),
+        };
+        let gpus = match scenario.roles() {
+            Some(Roles { prefill, decode }) => {
+                let of = |pool: usize| scenario.pools[pool].section.num_gpus();
+                size.prefill * of(prefill) + size.decode() * of(decode)
+            }
+            None => size.replicas * scenario.file.engine.num_gpus(),
+        };
         let per_million = |tokens_per_s: f64| {
             if tokens_per_s > 0.0 { cost_per_hour / (tokens_per_s * 3600.0) * 1e6 } else { 0.0 }
         };
         Self {
             counts,
-            replicas,
-            gpus: replicas.saturating_mul(scenario.file.engine.num_gpus()),
+            replicas: size.replicas,
+            prefill_replicas: size.has_roles().then_some(size.prefill),
+            gpus,
             cost_per_hour,
             cost_per_million_input_tokens: per_million(rates.prompt_tokens_per_s),
             cost_per_million_output_tokens: per_million(rates.output_tokens_per_s),
             cost_per_million_tokens: per_million(rates.prompt_tokens_per_s + rates.output_tokens_per_s),
+            prices_of_roles,
         }
+    }
+
+    pub fn size(&self) -> FleetSize {
+        self.counts.size()
+    }
+
+    /// What another number of the same replicas costs in an hour.
+    pub fn cost_of(&self, size: FleetSize) -> f64 {
+        match self.prices_of_roles {
+            Some(prices) => cost_of_roles(prices, size),
+            None => self.cost_per_hour / f64::from(self.replicas) * f64::from(size.replicas),
+        }
+    }
+
+    /// A replica that prefills costs more than one that decodes.
+    pub fn is_prefill_dearer(&self) -> bool {
+        self.prices_of_roles.is_some_and(|[prefill, decode]| prefill > decode)
     }
 }
 

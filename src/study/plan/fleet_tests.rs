@@ -78,7 +78,11 @@ fn a_fleets_size_is_that_of_queueing_theory() {
     let fewest = |rate: f64| (rate * 0.05 / md1_busy(2.0)).ceil() as u32;
     // 8.52 and 10.2 replicas: whole ones leave the decision some room.
     assert_eq!((fewest(rate), fewest(rate * (1.0 + headroom))), (9, 11));
-    assert_eq!((counts.at_least, counts.with_headroom, counts.with_losses), (9, 11, 11), "{counts:?}");
+    assert_eq!(
+        (counts.at_least.replicas, counts.with_headroom.replicas, counts.with_losses.replicas),
+        (9, 11, 11),
+        "{counts:?}"
+    );
     assert_eq!(capacity.fleet.replicas, 11);
 }
 
@@ -179,10 +183,10 @@ fn a_recommended_fleet_keeps_its_promises_and_a_smaller_one_does_not() {
         eprintln!("{replicas} replicas at {rate}: {shares:?} of {promised:?}");
         shares.iter().zip(&promised).all(|(share, promised)| share >= promised)
     };
-    assert!(counts.at_least > 2, "{counts:?}");
+    assert!(counts.at_least.replicas > 2, "{counts:?}");
     // As many as are left when one is lost.
-    assert!(is_kept(counts.with_losses - 1, rate));
-    assert!(is_kept(counts.with_headroom, rate * 1.3));
-    assert!(!is_kept(counts.at_least - 1, rate));
-    assert!(!is_kept(counts.with_headroom - 1, rate * 1.3));
+    assert!(is_kept(counts.with_losses.replicas - 1, rate));
+    assert!(is_kept(counts.with_headroom.replicas, rate * 1.3));
+    assert!(!is_kept(counts.at_least.replicas - 1, rate));
+    assert!(!is_kept(counts.with_headroom.replicas - 1, rate * 1.3));
 }

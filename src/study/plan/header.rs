@@ -19,9 +19,9 @@ pub(super) struct Header {
     pub settings: Settings,
 }
 
-/// Which run: of which candidate, at which load (its bits), with how many replicas behind which router,
-/// and the how manieth.
-pub(super) type RunKey = (usize, u64, u32, usize, u32);
+/// Which run: of which candidate, at which load (its bits), with how many replicas, of which so many
+/// prefill, behind which router, and the how manieth.
+pub(super) type RunKey = (usize, u64, [u32; 2], usize, u32);
 
 /// A finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,9 @@ pub struct Row {
     /// Times the scenario's.
     pub load: f64,
     pub replicas: u32,
+    /// Of these, those that prefill for the others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub prefill: u32,
     /// Its position among the plan's.
     pub router: usize,
     /// From 0.
@@ -38,9 +41,14 @@ pub struct Row {
     pub outcome: Result<Measured, String>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
 impl Row {
     pub(super) fn key(&self) -> RunKey {
-        (self.candidate, self.load.to_bits(), self.replicas, self.router, self.replication)
+        (self.candidate, self.load.to_bits(), [self.replicas, self.prefill], self.router, self.replication)
     }
 }
 

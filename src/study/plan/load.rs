@@ -39,9 +39,11 @@ impl Planner {
         let points = std::mem::take(&mut file.candidates);
         let sweep = Sweep::of_points(&file.name, &template, points, &[])?;
         for scenario in sweep.scenarios().iter().flatten() {
-            scenario.check_one_replica("a candidate", "")?;
+            scenario.check_fleet_of_one_kind("a candidate")?;
             scenario.scaled(1.0)?;
-            file.check_price(scenario.gpu).map_err(|error| error.in_file(path))?;
+            for pool in &scenario.pools {
+                file.check_price(pool.gpu).map_err(|error| error.in_file(path))?;
+            }
         }
         if let Some(scenario) = sweep.scenarios().iter().flatten().next() {
             let tenants = scenario.workload_sharing(sweep.traces())?.tenants().to_vec();

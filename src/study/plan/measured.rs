@@ -32,13 +32,19 @@ pub struct Measured {
     pub requests_per_s: f64,
     pub prompt_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
-    /// Of the counted requests, on the GPU and in the tiers behind it.
+    /// Of the counted requests, on the GPU and in the tiers behind it. Where replicas have roles, of all prompts
+    /// while sessions start, in the caches of those that prefill.
     pub queries_tokens: u64,
     pub hits_tokens: u64,
     pub external_hits_tokens: u64,
     /// Mean number of counted requests that are there at the same time.
     pub mean_concurrency: f64,
     pub steps: StepFigures,
+    /// Of the replicas of each role, where they have roles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill_steps: Option<StepFigures>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode_steps: Option<StepFigures>,
 }
 
 impl Measured {
@@ -98,5 +104,11 @@ pub(super) fn mean_of(runs: &[Measured]) -> Measured {
         external_hits_tokens: sum(|run| run.external_hits_tokens),
         mean_concurrency: mean(|run| run.mean_concurrency),
         steps: runs.iter().fold(StepFigures::default(), |sum, run| sum.plus(&run.steps)),
+        prefill_steps: steps_of_role(runs, |run| run.prefill_steps.as_ref()),
+        decode_steps: steps_of_role(runs, |run| run.decode_steps.as_ref()),
     }
+}
+
+fn steps_of_role(runs: &[Measured], of: fn(&Measured) -> Option<&StepFigures>) -> Option<StepFigures> {
+    runs.iter().filter_map(of).fold(None, |sum, steps| Some(sum.unwrap_or_default().plus(steps)))
 }

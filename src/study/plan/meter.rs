@@ -5,9 +5,10 @@ use super::measured::Measured;
 use super::step_figures::{StepFigures, StepMeter};
 use super::targets::{Limit, Metric, Target};
 use crate::engine::kv_cache::{BlockEviction, JournalEntry};
+use crate::engine::prefix_cache_stats::PrefixCacheStats;
 use crate::engine::scheduler::Scheduler;
 use crate::report::tpot_ns;
-use crate::simulation::{EngineCall, Observer, RequestRecord, StepRecord, StepSpan};
+use crate::simulation::{EngineCall, Observer, RequestRecord, Role, StepRecord, StepSpan};
 use crate::units::SimTime;
 
 /// A queue that grows by less than this share of the arrivals can be chance.
@@ -48,7 +49,7 @@ struct Backlog {
 pub(super) struct Meter<'a> {
     targets: &'a [Target],
     /// By replica.
-    steps: Vec<StepMeter>,
+    steps: Vec<(StepMeter, Option<Role>)>,
     seen: Vec<Seen>,
     /// Of the requests in `seen`, where gaps between tokens are limited.
     spans: Option<Vec<Box<[StepSpan]>>>,
@@ -58,21 +59,26 @@ pub(super) struct Meter<'a> {
     num_waiting: Vec<u32>,
     backlog: Vec<Backlog>,
     arrived: u64,
+    /// What the caches of replicas that prefill gave: what others read from them is no hit.
+    prefill_hits: PrefixCacheStats,
     /// Sessions still start.
     counts_steps: bool,
 }
 
 impl<'a> Meter<'a> {
-    pub fn new(targets: &'a [Target], steps: StepMeter, replicas: usize) -> Self {
+    /// With the meter and the role of each engine core.
+    pub fn new(targets: &'a [Target], steps: Vec<(StepMeter, Option<Role>)>) -> Self {
+        let replicas = steps.len();
         Self {
             targets,
-            steps: vec![steps; replicas],
+            steps,
             seen: Vec::new(),
             spans: targets.iter().any(Target::is_of_gaps).then(Vec::new),
             step_ends_ns: vec![Vec::new(); replicas],
             num_waiting: vec![0; replicas],
             backlog: Vec::new(),
             arrived: 0,
+            prefill_hits: PrefixCacheStats::default(),
             counts_steps: true,
         }
     }
@@ -104,6 +110,15 @@ impl<'a> Meter<'a> {
         let span_s = (end_ns - begin_ns) as f64 / 1e9;
         let per_s = |count: u64| if span_s > 0.0 { count as f64 / span_s } else { 0.0 };
         let sum = |of: fn(&Seen) -> u32| counted.iter().map(|seen| u64::from(of(seen))).sum::<u64>();
+        let (queries, hits, external_hits) = if self.has_roles() {
+            (self.prefill_hits.queries, self.prefill_hits.hits, 0)
+        } else {
+            (
+                sum(|seen| seen.prompt_tokens),
+                sum(|seen| seen.hits_tokens),
+                sum(|seen| seen.external_hits_tokens),
+            )
+        };
         let there_ns: u64 = counted.iter().map(|seen| seen.there_ns).sum();
         let promise = |target: &Target| match self.gaps(target, &counts) {
             Some(gaps) => gaps,
@@ -145,12 +160,23 @@ impl<'a> Meter<'a> {
             requests_per_s: per_s(counted.len() as u64),
             prompt_tokens_per_s: per_s(sum(|seen| seen.prompt_tokens)),
             output_tokens_per_s: per_s(sum(|seen| seen.output_tokens)),
-            queries_tokens: sum(|seen| seen.prompt_tokens),
-            hits_tokens: sum(|seen| seen.hits_tokens),
-            external_hits_tokens: sum(|seen| seen.external_hits_tokens),
+            queries_tokens: queries,
+            hits_tokens: hits,
+            external_hits_tokens: external_hits,
             mean_concurrency: if span_s > 0.0 { there_ns as f64 / 1e9 / span_s } else { 0.0 },
-            steps: self.steps.iter().fold(StepFigures::default(), |sum, steps| sum.plus(&steps.figures)),
+            steps: self.steps_of(|_| true),
+            prefill_steps: self.has_roles().then(|| self.steps_of(|role| role == Some(Role::Prefill))),
+            decode_steps: self.has_roles().then(|| self.steps_of(|role| role == Some(Role::Decode))),
         }
+    }
+
+    fn has_roles(&self) -> bool {
+        self.steps.iter().any(|(_, role)| role.is_some())
+    }
+
+    fn steps_of(&self, is_meant: impl Fn(Option<Role>) -> bool) -> StepFigures {
+        let meant = self.steps.iter().filter(|(_, role)| is_meant(*role));
+        meant.fold(StepFigures::default(), |sum, (steps, _)| sum.plus(&steps.figures))
     }
 
     /// Gaps between tokens that keep a limit, and the gap at the promise's percentile; `None` for a
@@ -238,7 +264,12 @@ impl Observer for Meter<'_> {
     fn on_step(&mut self, step: &StepRecord) {
         let replica = step.replica as usize;
         if self.counts_steps {
-            self.steps[replica].on_step(step);
+            let (steps, role) = &mut self.steps[replica];
+            steps.on_step(step);
+            if *role == Some(Role::Prefill) {
+                self.prefill_hits.queries += step.prefix_cache.queries;
+                self.prefill_hits.hits += step.prefix_cache.hits;
+            }
         }
         let at_ns = step.finished_at.as_ns();
         if step.num_scheduled_requests > 0 && self.spans.is_some() {
@@ -291,9 +322,12 @@ impl Observer for Meter<'_> {
         _scheduler: &Scheduler,
     ) {
         match call {
-            EngineCall::AddRequest { .. } => self.arrived += 1,
+            // Who goes on with a request has not got another one.
+            EngineCall::AddRequest { .. } if self.steps[replica as usize].1 != Some(Role::Decode) => {
+                self.arrived += 1;
+            }
             EngineCall::Schedule { record, output } if self.counts_steps => {
-                self.steps[replica as usize].on_schedule(record, output)
+                self.steps[replica as usize].0.on_schedule(record, output)
             }
             _ => {}
         }

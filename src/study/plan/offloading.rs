@@ -31,7 +31,10 @@ pub(super) fn offloading(transfer: &TransferSection) -> Offloading {
         Some((host, others)) if host.kind == TierKind::Host && is_own(host) => (Some(host), others),
         _ => (None, &transfer.tiers[..]),
     };
+    let mut extra = Map::new();
     if let Some(host) = host {
+        // The tiers of a simulation hold answers too.
+        extra.insert("offload_prompt_only".to_owned(), false.into());
         result.options.push(("kv-offloading-size", host.size_gib.to_string()));
         result.options.push(("kv-offloading-backend", "native".to_owned()));
         if host.eviction == EvictionOrder::Fifo {
@@ -42,11 +45,8 @@ pub(super) fn offloading(transfer: &TransferSection) -> Offloading {
     match others {
         [] => {}
         [disk] if host.is_some() && disk.kind == TierKind::Disk => {
-            let tiers = json!({
-                "spec_name": "TieringOffloadingSpec",
-                "secondary_tiers": [{"type": "fs", "root_dir": FOLDER}],
-            });
-            config.insert("kv_connector_extra_config".to_owned(), tiers);
+            extra.insert("spec_name".to_owned(), "TieringOffloadingSpec".into());
+            extra.insert("secondary_tiers".to_owned(), json!([{"type": "fs", "root_dir": FOLDER}]));
             notes.push(format!(
                 "put the folder of the disk in the place of {FOLDER}; vLLM deletes nothing there, so {} GiB are a \
                  matter of your own",
@@ -65,6 +65,9 @@ pub(super) fn offloading(transfer: &TransferSection) -> Offloading {
              Mooncake's (--kv-transfer-config)"
                 .to_owned(),
         ),
+    }
+    if !extra.is_empty() {
+        config.insert("kv_connector_extra_config".to_owned(), extra.into());
     }
     if !config.is_empty() {
         result.options.push(("kv-transfer-config", Value::Object(config).to_string()));
@@ -88,9 +91,11 @@ mod tests {
         let native = || ("kv-offloading-backend", "native".to_owned());
         let size = || ("kv-offloading-size", "64".to_owned());
         let found = of(&format!("{{tiers: [{HOST}]}}"));
-        assert_eq!(found, Offloading { options: vec![size(), native()], notes: Vec::new() });
+        let answers = r#""kv_connector_extra_config":{"offload_prompt_only":false}"#;
+        let config = ("kv-transfer-config", format!("{{{answers}}}"));
+        assert_eq!(found, Offloading { options: vec![size(), native(), config], notes: Vec::new() });
         let found = of(&format!("{{kv_load_failure_policy: recompute, tiers: [{HOST}]}}"));
-        let policy = ("kv-transfer-config", r#"{"kv_load_failure_policy":"recompute"}"#.to_owned());
+        let policy = ("kv-transfer-config", format!(r#"{{"kv_load_failure_policy":"recompute",{answers}}}"#));
         assert_eq!(found, Offloading { options: vec![size(), native(), policy], notes: Vec::new() });
     }
 

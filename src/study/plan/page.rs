@@ -96,14 +96,14 @@ fn headlines(result: &PlanResult, recommendation: &Recommendation, capacity: &Ca
             name,
             format!("{:.2}", it.cost_per_hour),
             "per hour",
-            format!("{} × {}; gives up: {}", it.replicas, candidate_name(result, it.candidate), gives_up(it)),
+            format!("{} × {}; gives up: {}", it.size, candidate_name(result, it.candidate), gives_up(it)),
         ),
     };
     let gpus = if fleet.gpus == 1 { "GPU" } else { "GPUs" };
     vec![
         headline(
             "Rent",
-            count(u64::from(fleet.replicas)),
+            fleet.size().to_string(),
             replicas,
             format!("{} {gpus}: {}", fleet.gpus, candidate_name(result, recommendation.candidate)),
         ),
@@ -121,7 +121,7 @@ fn headlines(result: &PlanResult, recommendation: &Recommendation, capacity: &Ca
         ),
         headline("Bound by", capacity.binding.name().to_owned(), "", capacity.binding_because.clone()),
         headline(
-            "A replica takes",
+            if fleet.prefill_replicas.is_some() { "Its pools take" } else { "A replica takes" },
             number(capacity.highest.load * rate),
             &rate_unit(result),
             capacity.too_much.as_ref().map_or_else(
@@ -152,7 +152,7 @@ fn decision(result: &PlanResult, recommendation: &Recommendation, capacity: &Cap
         "recommended".to_owned(),
         candidate_name(result, recommendation.candidate),
         "nothing".to_owned(),
-        capacity.fleet.replicas.to_string(),
+        capacity.fleet.size().to_string(),
         format!("{:.2}", capacity.fleet.cost_per_hour),
         number(result.latency_ms(capacity)),
     ]);
@@ -177,7 +177,7 @@ fn decision(result: &PlanResult, recommendation: &Recommendation, capacity: &Cap
             title.to_owned(),
             candidate_name(result, it.candidate) + simulated,
             gives_up(it),
-            it.replicas.to_string(),
+            it.size.to_string(),
             format!("{:.2}", it.cost_per_hour),
             format!("{up_to}{}", number(it.latency_ms)),
         ]);
@@ -202,7 +202,7 @@ fn how_to_start(capacity: &Capacity) -> Section {
             "command",
             "How to start it",
             html! {
-                p { "Each replica:" }
+                p { (if capacity.fleet.prefill_replicas.is_some() { "Each replica, by its role:" } else { "Each replica:" }) }
                 pre.command tabindex="0" { (capacity.command) }
                 @if let Some(line) = cluster_line(capacity) {
                     p { "The router, as the section of a scenario that " code { "kvsim run" } " simulates:" }
@@ -263,18 +263,18 @@ fn fleets(result: &PlanResult) -> Markup {
     );
     for (index, candidate) in result.candidates.iter().enumerate() {
         let Some(capacity) = candidate.capacity() else { continue };
-        let price = capacity.fleet.cost_per_hour / f64::from(capacity.fleet.replicas);
         for check in &capacity.verified {
-            let replicas = check.counts.replicas();
-            let router = if replicas == 1 { "–".to_owned() } else { result.router_name(&check.router) };
+            let size = check.counts.size();
+            let router =
+                if size.replicas == 1 { "–".to_owned() } else { result.router_name(&check.router) };
             let measured = &check.at_load.measured;
             let best = if capacity.check().is_some_and(|best| best == check) { "best" } else { "" };
             rows.push([
                 best.to_owned(),
                 candidate_name(result, index),
                 router,
-                if check.is_enough { replicas.to_string() } else { format!("over {replicas}") },
-                format!("{:.2}", price * f64::from(replicas)),
+                if check.is_enough { size.to_string() } else { format!("over {size}") },
+                format!("{:.2}", capacity.fleet.cost_of(size)),
                 number(result.latency_at_ms(&check.at_load)),
                 percent(measured.hit_rate()),
                 percent(measured.steps.gpu_busy()),
@@ -326,7 +326,7 @@ fn candidates(result: &PlanResult) -> Markup {
                 row.extend([how.to_owned(), capacity.binding.name().to_owned()]);
                 row.extend([
                     number(capacity.highest.load * rate),
-                    capacity.fleet.replicas.to_string(),
+                    capacity.fleet.size().to_string(),
                     capacity.fleet.gpus.to_string(),
                     format!("{:.2}", capacity.fleet.cost_per_hour),
                     number(result.latency_ms(capacity)),

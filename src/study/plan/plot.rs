@@ -1,5 +1,6 @@
 //! Charts of a plan: what candidates cost and how fast they are, and what they cost at other loads.
 
+use super::fleet::{Counts, FleetSize};
 use super::result::{Capacity, PlanResult};
 use super::table::{candidate_name, rate_unit};
 use crate::chart::{Axis, Color, Mark, Nearest, Plot, Shape, Table, grouped, sheet};
@@ -133,8 +134,8 @@ pub(super) fn cost_over_load(result: &PlanResult) -> Option<Plot> {
 /// With as much load for each replica as the simulated fleet was shown to take.
 fn cost_at(result: &PlanResult, capacity: &Capacity, load: f64) -> f64 {
     let (fleet, settings) = (&capacity.fleet, &result.settings);
-    let with_headroom = (1.0 + settings.headroom) / f64::from(fleet.counts.with_headroom);
-    let taken = with_headroom.max(1.0 / f64::from(fleet.counts.at_least));
-    let counts = super::fleet::Counts::of_capacity(taken / load, settings);
-    fleet.cost_per_hour / f64::from(fleet.replicas) * f64::from(counts.replicas())
+    let with_headroom = (1.0 + settings.headroom) / f64::from(fleet.counts.with_headroom.replicas);
+    let taken = with_headroom.max(1.0 / f64::from(fleet.counts.at_least.replicas));
+    let counts = Counts::of_capacity(taken / load, FleetSize::alike(1), settings);
+    fleet.cost_per_hour / f64::from(fleet.replicas) * f64::from(counts.size().replicas)
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::fleet::FleetSize;
 use super::result::PlanResult;
 
 /// Candidates by their positions.
@@ -19,6 +20,8 @@ pub struct Recommendation {
 pub struct Alternative {
     pub candidate: usize,
     pub replicas: u32,
+    #[serde(skip)]
+    pub size: FleetSize,
     pub cost_per_hour: f64,
     pub latency_ms: f64,
     /// As a whole fleet; else it follows from one replica alone.
@@ -52,6 +55,7 @@ pub(super) fn recommend(result: &mut PlanResult) {
             next_faster: faster.map(|(index, (cost_per_hour, latency_ms))| Alternative {
                 candidate: index,
                 replicas: result.candidates[index].capacity().map_or(0, |it| it.fleet.replicas),
+                size: result.candidates[index].capacity().map_or(FleetSize::alike(0), |it| it.fleet.size()),
                 cost_per_hour,
                 latency_ms,
                 is_simulated: result.candidates[index].capacity().is_some_and(|it| !it.verified.is_empty()),
@@ -67,20 +71,20 @@ fn next_cheaper(result: &PlanResult, cost: f64) -> Option<Alternative> {
     let fewer = |(index, candidate): (usize, &super::result::CandidateResult)| {
         let capacity = candidate.capacity()?;
         let fleet = &capacity.fleet;
-        let price = fleet.cost_per_hour / f64::from(fleet.replicas);
         let counts = [
             (fleet.counts.with_headroom, "no replica may be lost"),
             (fleet.counts.with_losses, "no headroom"),
             (fleet.counts.at_least, "no headroom, and no replica may be lost"),
         ];
-        let options = counts.into_iter().filter(|&(replicas, _)| replicas < fleet.replicas);
+        let options = counts.into_iter().filter(|(size, _)| size.replicas < fleet.replicas);
         let cheaper = options
-            .map(|(replicas, gives_up)| (f64::from(replicas) * price, replicas, gives_up))
+            .map(|(size, gives_up)| (fleet.cost_of(size), size, gives_up))
             .filter(|option| option.0 < cost);
-        let (cost_per_hour, replicas, gives_up) = cheaper.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let (cost_per_hour, size, gives_up) = cheaper.max_by(|a, b| a.0.total_cmp(&b.0))?;
         Some(Alternative {
             candidate: index,
-            replicas,
+            replicas: size.replicas,
+            size,
             cost_per_hour,
             // At most: so long it takes with the fewest replicas, or a replica at its highest load.
             latency_ms: result.latency_at_ms(match capacity.check() {

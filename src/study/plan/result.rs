@@ -83,7 +83,10 @@ pub struct Capacity {
     /// The best router for the fleet, by its position in `verified`; `None` before that, and of a single
     /// replica.
     pub router: Option<usize>,
-    /// How to start a replica.
+    /// Of replicas with roles, what a scenario says of them.
+    #[serde(skip)]
+    pub pools: Option<Value>,
+    /// How to start a replica, or one of each role on a line.
     pub command: String,
     /// What the command cannot say, and what predictions rest on, in sentences.
     pub notes: Vec<String>,
@@ -149,6 +152,12 @@ impl PlanResult {
     /// The same of a load.
     pub fn latency_at_ms(&self, look: &LoadResult) -> f64 {
         look.measured.values_ms.iter().flatten().next().copied().unwrap_or(look.measured.ttft_p90_ms)
+    }
+
+    /// Replicas of some candidate prefill or decode.
+    pub fn has_roles(&self) -> bool {
+        let fleets = self.candidates.iter().filter_map(CandidateResult::capacity);
+        fleets.into_iter().any(|capacity| capacity.fleet.prefill_replicas.is_some())
     }
 
     /// A router among those of the plan: its policy, and its position where several have that.

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use rayon::prelude::*;
 
 use super::PlanError;
+use super::fleet::FleetSize;
 use super::header::{PlanRuns, Row, RunKey};
 use super::load::Planner;
 use super::measured::Measured;
@@ -17,7 +18,9 @@ use super::result::{CandidateResult, PlanResult};
 use super::step_figures::StepMeter;
 use crate::cost::CostModel;
 use crate::cost::bounds::DatasheetBounds;
-use crate::scenario::Scenario;
+use crate::scenario::{Pool, Scenario, ScenarioError};
+use crate::simulation::Role;
+use crate::simulation::router::RouterConfig;
 use crate::study::journal::Journal;
 
 /// How often a run is asked how far it is, and looked at for overload, in events.
@@ -62,7 +65,7 @@ pub(super) struct Setup {
     pub candidate: usize,
     /// Times the scenario's.
     pub load: f64,
-    pub replicas: u32,
+    pub size: FleetSize,
     /// Its position among the plan's.
     pub router: usize,
 }
@@ -154,14 +157,15 @@ impl Runs<'_> {
         setup: Setup,
         replications: std::ops::Range<u32>,
     ) -> Result<Vec<Result<Measured, String>>, Stopped> {
-        let Setup { candidate, load, replicas, router } = setup;
+        let Setup { candidate, load, size: FleetSize { replicas, prefill }, router } = setup;
         let one = |replication: u32| {
-            let key: RunKey = (candidate, load.to_bits(), replicas, router, replication);
+            let key: RunKey = (candidate, load.to_bits(), [replicas, prefill], router, replication);
             if let Some(row) = self.known.get(&key) {
                 return Ok(row.outcome.clone());
             }
             let outcome = self.simulate(setup, replication);
-            let row = Row { candidate, load, replicas, router, replication, outcome: outcome.clone() };
+            let row =
+                Row { candidate, load, replicas, prefill, router, replication, outcome: outcome.clone() };
             self.send(Event::Run(Box::new(row)))?;
             Ok(outcome)
         };
@@ -172,12 +176,12 @@ impl Runs<'_> {
         let settings = &self.planner.header.settings;
         let scenario = self.planner.scenario(setup.candidate).as_ref().map_err(Clone::clone)?;
         let router = &settings.routers[setup.router];
-        let fleet = scenario.with_fleet(setup.replicas, router).map_err(|error| error.without_place())?;
+        let fleet = fleet(scenario, setup.size, router).map_err(|error| error.without_place())?;
         let mut scenario = fleet.scaled(setup.load).map_err(|error| error.without_place())?;
         scenario.file.seed = scenario.file.seed.wrapping_add(u64::from(replication));
         let mut simulation =
             scenario.build_sharing(self.planner.sweep.traces()).map_err(|error| error.without_place())?;
-        let mut meter = Meter::new(&settings.targets, step_meter(&scenario), scenario.num_engines());
+        let mut meter = Meter::new(&settings.targets, step_meters(&scenario));
         let is_steady = scenario.file.workload.is_steady();
         let mut is_cut = false;
         let mut events = 0_u32;
@@ -202,12 +206,31 @@ impl Runs<'_> {
     }
 }
 
-fn step_meter(scenario: &Scenario) -> StepMeter {
-    let parallelism = scenario.file.engine.parallelism();
-    let bounds = match scenario.pools[0].cost() {
-        CostModel::Roofline(_) => Some(DatasheetBounds::new(&scenario.model, scenario.gpu, &parallelism)),
-        CostModel::Constant(_) => None,
+/// So many of a candidate's replicas behind a router.
+pub(super) fn fleet(
+    scenario: &Scenario,
+    size: FleetSize,
+    router: &RouterConfig,
+) -> Result<Scenario, ScenarioError> {
+    if size.has_roles() {
+        scenario.with_roles(size.prefill, size.decode(), router)
+    } else {
+        scenario.with_fleet(size.replicas, router)
+    }
+}
+
+/// By engine core, with its role.
+fn step_meters(scenario: &Scenario) -> Vec<(StepMeter, Option<Role>)> {
+    let of_pool = |pool: &Pool| {
+        let bounds = match pool.cost() {
+            CostModel::Roofline(_) => {
+                Some(DatasheetBounds::new(&pool.model, pool.gpu, &pool.section.parallelism()))
+            }
+            CostModel::Constant(_) => None,
+        };
+        let usable_blocks = pool.engine.num_gpu_blocks.saturating_sub(1).max(1);
+        let meter = StepMeter::new(bounds, usable_blocks, pool.engine.max_num_seqs);
+        std::iter::repeat_n((meter, pool.role), pool.num_engines() as usize)
     };
-    let usable_blocks = scenario.engine.num_gpu_blocks.saturating_sub(1).max(1);
-    StepMeter::new(bounds, usable_blocks, scenario.engine.max_num_seqs)
+    scenario.pools.iter().flat_map(of_pool).collect()
 }

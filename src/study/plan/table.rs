@@ -63,12 +63,17 @@ pub(super) fn outcome_text(result: &PlanResult, index: usize) -> Option<String> 
     let name = candidate_name(result, index);
     match &result.candidates[index].outcome {
         Outcome::CannotRun(error) => Some(format!("{name} cannot run: {error}")),
-        Outcome::MeetsNoLoad(lowest) => Some(format!("{name} meets no load: {}", why_not(result, lowest))),
+        Outcome::MeetsNoLoad(lowest) if lowest.verdict == Verdict::Missed => {
+            Some(format!("{name} meets no load: {}", why_not(result, lowest)))
+        }
+        Outcome::MeetsNoLoad(lowest) => {
+            Some(format!("{name} was not shown to meet any load: {}", why_not(result, lowest)))
+        }
         Outcome::FleetMisses(check) => {
             let missed = check.missed().unwrap_or(&check.at_load);
             Some(format!(
                 "{name} meets the targets on one replica, but not on {} behind {}: {}",
-                check.counts.replicas(),
+                check.counts.size(),
                 result.router_name(&check.router),
                 why_not(result, missed)
             ))
@@ -108,6 +113,9 @@ fn table(result: &PlanResult) -> String {
         row.extend(fields.iter().map(|field| shorten(value(candidate.fields.get(*field)))));
         match &candidate.outcome {
             Outcome::Meets(capacity) => row.extend(figures(result, capacity)),
+            Outcome::MeetsNoLoad(lowest) if lowest.verdict == Verdict::Open => {
+                row.push("not known".to_owned())
+            }
             Outcome::MeetsNoLoad(_) => row.push("none".to_owned()),
             Outcome::FleetMisses(_) => row.push("no fleet".to_owned()),
             Outcome::CannotRun(_) => row.push("cannot run".to_owned()),
@@ -120,7 +128,10 @@ fn table(result: &PlanResult) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let legend = "* recommended, + on the front of cost and latency";
+    let mut legend = "* recommended, + on the front of cost and latency".to_owned();
+    if result.has_roles() {
+        legend += "; P prefill, D decode: a load per replica is that of the pools as the candidate has them";
+    }
     format!("{}\n{legend}", table.trim_fmt())
 }
 
@@ -139,7 +150,7 @@ fn figures(result: &PlanResult, capacity: &Capacity) -> Vec<String> {
     let no_limit = if capacity.too_much.is_none() { ">" } else { "" };
     vec![
         format!("{no_limit}{}", number(capacity.highest.load * rate)),
-        fleet.replicas.to_string(),
+        fleet.size().to_string(),
         fleet.gpus.to_string(),
         format!("{:.2}", fleet.cost_per_hour),
         format!("{:.3}", fleet.cost_per_million_output_tokens),
@@ -217,7 +228,7 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
     writeln!(
         text,
         "recommended  {} x {}: {:.2} per hour",
-        fleet.replicas,
+        fleet.size(),
         candidate_name(result, index),
         fleet.cost_per_hour
     )?;
@@ -240,10 +251,12 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
         result.settings.lost_replicas
     )?;
     let unit = rate_unit(result);
+    let a_unit = if fleet.prefill_replicas.is_some() { "its pools   " } else { "a replica   " };
+    let takes = if fleet.prefill_replicas.is_some() { "take" } else { "takes" };
     match &capacity.too_much {
         Some(too_much) => writeln!(
             text,
-            "a replica    takes {} {unit} ({:.0} % confidence) and not {}: {}",
+            "{a_unit} {takes} {} {unit} ({:.0} % confidence) and not {}: {}",
             number(capacity.highest.load * rate),
             100.0 * result.settings.confidence,
             number(too_much.load * rate),
@@ -254,7 +267,7 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
                 .collect::<Vec<_>>()
                 .join(", ")
         )?,
-        None => writeln!(text, "a replica    takes any load that was tried")?,
+        None => writeln!(text, "{a_unit} {takes} any load that was tried")?,
     }
     writeln!(text, "bound by     {}: {}", capacity.binding.name(), capacity.binding_because)?;
     let measured = &capacity.at_load.measured;
@@ -290,12 +303,12 @@ fn recommendation(text: &mut String, result: &PlanResult) -> std::fmt::Result {
 
 /// What a fleet does, or misses.
 fn fleet_text(result: &PlanResult, check: &FleetCheck) -> String {
-    let replicas = check.counts.replicas();
+    let size = check.counts.size();
     let router = result.router_name(&check.router);
-    let fleet = match (replicas, check.router.endpoints) {
+    let fleet = match (size.replicas, check.router.endpoints) {
         (1, Endpoints::Replicas) => "1 replica".to_owned(),
         (1, Endpoints::Ranks) => format!("1 replica, its ranks behind {router}"),
-        _ => format!("{replicas} replicas behind {router}"),
+        _ => format!("{} behind {router}", size.words()),
     };
     if let Some(missed) = check.missed() {
         return format!("{fleet} are not enough: {}", why_not(result, missed));
@@ -319,7 +332,7 @@ fn option(result: &PlanResult, alternative: &Alternative) -> String {
     let simulated = if alternative.is_simulated { "" } else { " (not simulated as a fleet)" };
     format!(
         "{} x {}: {:.2} per hour, {} {gives_up}{simulated}",
-        alternative.replicas,
+        alternative.size,
         candidate_name(result, alternative.candidate),
         alternative.cost_per_hour,
         result.latency_name()

@@ -3,8 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use crate::scenario::{Scenario, Source};
 use crate::simulation::router::RouterPolicy;
 
+use super::fleet::FleetSize;
+use super::terminal_text;
 use super::{Binding, Outcome, Overrides, PlanResult, Planner, Progress, RunOptions};
 
 pub(super) struct Silent;
@@ -52,6 +55,72 @@ lost_replicas: 1
 /// that 90 % wait no longer than request `0.92 * 40 s * rate` does: the 50 ms that are left of 100 ms.
 const LIMIT: f64 = (1.0 + 0.05 / (0.92 * 40.0)) / 0.2 / 20.0;
 
+/// Steps of 10 ms and one request at a time: a prompt takes one step of a replica that prefills, an answer eleven
+/// of one that decodes, the first of which computes the prompt's last token.
+const ROLES: &str = "
+name: roles
+scenario:
+  name: roles
+  model: Llama-3.1-8B
+  gpu: H100
+  engine: {max_model_len: 4096, max_num_seqs: 1, async_scheduling: false, enable_prefix_caching: false}
+  cost: {constant: {step_ns: 10000000}}
+  cluster:
+    pools:
+      - {name: p, replicas: 2, role: prefill, gpu: H200}
+      - {name: d, replicas: 2, role: decode}
+    kv_link: {gb_per_s: 1000}
+  workload:
+    random: {requests_per_s: 20, arrival_process: fixed, duration_s: 40, input_len: 100, output_len: 11}
+targets: [{metric: e2e, percentile: 90, at_most_ms: 600}]
+prices_per_hour: {gpu: {H100-SXM: 2, H200: 3}}
+precision: 0.05
+headroom: 0.2
+lost_replicas: 1
+";
+
+#[test]
+fn pools_with_roles_have_as_few_replicas_as_each_takes() {
+    let result = run(ROLES);
+    let capacity = result.candidates[0].capacity().unwrap();
+    let counts = capacity.fleet.counts;
+    // Of 20 requests a second a replica that prefills takes 100, one that decodes 9; of 24 as well.
+    assert_eq!(
+        (counts.at_least, counts.with_headroom),
+        (FleetSize::of_roles(1, 3), FleetSize::of_roles(1, 3))
+    );
+    assert_eq!((counts.with_losses, counts.size()), (FleetSize::of_roles(2, 4), FleetSize::of_roles(2, 4)));
+    assert_eq!((capacity.fleet.gpus, capacity.fleet.cost_per_hour), (6, 2.0 * 3.0 + 4.0 * 2.0));
+    assert_eq!(capacity.binding, Binding::MaxNumSeqs);
+    assert!(
+        capacity.binding_because.starts_with("of the replicas that decode"),
+        "{}",
+        capacity.binding_because
+    );
+    assert_eq!(capacity.command.lines().count(), 2, "{}", capacity.command);
+    let text = terminal_text(&result);
+    assert!(text.contains("recommended  2P+4D x candidate 0: 14.00 per hour"), "{text}");
+    // The line is a cluster of a scenario.
+    let line = text.lines().find(|line| line.starts_with("cluster:")).unwrap();
+    let text = format!(
+        "name: x\nmodel: Llama-3.1-8B\ngpu: H100\nworkload: {{random: {{requests_per_s: 1, num_requests: 1}}}}\n{line}"
+    );
+    let fleet = Scenario::load(Source { text, ..Source::default() }).unwrap();
+    assert_eq!(fleet.pools.iter().map(|pool| pool.num_replicas).collect::<Vec<_>>(), [2, 4]);
+    assert_eq!(fleet.pools[0].gpu.name, "H200");
+}
+
+#[test]
+fn too_few_requests_are_no_missed_target() {
+    // At 5 requests a second some 130 count in eight runs, all in time; a p99 takes 299.
+    let few =
+        ONE_AT_A_TIME.replace("duration_s: 40", "duration_s: 4").replace("percentile: 90", "percentile: 99");
+    let result = run(&few);
+    let text = terminal_text(&result);
+    assert!(text.contains("was not shown to meet any load") && text.contains("cannot be told"), "{text}");
+    assert!(!text.contains("meets no load"), "{text}");
+}
+
 #[test]
 fn the_highest_load_is_the_one_worked_out_by_hand() {
     let result = run(ONE_AT_A_TIME);
@@ -66,7 +135,10 @@ fn the_highest_load_is_the_one_worked_out_by_hand() {
     // As fleets exactly: 20 and 24 requests a second at 5.007 for each replica, and one that may be lost.
     let fleet = &capacity.fleet;
     let counts = fleet.counts;
-    assert_eq!((counts.at_least, counts.with_headroom, counts.with_losses), (4, 5, 5));
+    assert_eq!(
+        (counts.at_least.replicas, counts.with_headroom.replicas, counts.with_losses.replicas),
+        (4, 5, 5)
+    );
     assert_eq!(fleet.cost_per_hour, 2.0 * f64::from(fleet.replicas));
     // 20 requests a second of 100 and 4 tokens.
     let tokens_per_hour = 20.0 * 4.0 * 3600.0;

@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use super::candidate::End;
+use super::cluster_line::pools_of;
 use super::decision::Verdict;
-use super::fleet::Counts;
+use super::fleet::{Counts, Fleet, FleetSize};
 use super::recommend::recommend;
 use super::result::{FleetCheck, LoadResult, Outcome, PlanResult};
-use super::run::{Runs, Setup, Stopped};
+use super::run::{Runs, Setup, Stopped, fleet};
 use super::search::fewest_replicas;
 use crate::simulation::Endpoints;
 use crate::simulation::router::RouterConfig;
@@ -46,10 +47,14 @@ impl Runs<'_> {
         }
     }
 
-    /// No fleet that was simulated is as fast and cheaper by more than the plan's reach.
+    /// No fleet that was simulated is as fast and cheaper by more than the plan's reach. What is known of pools with
+    /// roles before they are simulated as a fleet is too little: one of them may need far fewer replicas.
     fn is_within_reach(&self, result: &PlanResult, index: usize) -> bool {
         let reach = 1.0 + self.planner.header.settings.reach;
         let Some(own) = result.candidates[index].capacity() else { return false };
+        if own.fleet.prefill_replicas.is_some() {
+            return true;
+        }
         let beats = |other: &super::result::Capacity| {
             !other.verified.is_empty()
                 && other.fleet.cost_per_hour * reach < own.fleet.cost_per_hour
@@ -76,7 +81,7 @@ impl Runs<'_> {
                 check.at_load.measured.values_ms.first().copied().flatten().unwrap_or(f64::MAX)
             };
             let by_latency = latency(a.1).total_cmp(&latency(b.1));
-            a.1.counts.replicas().cmp(&b.1.counts.replicas()).then(by_latency).then(a.0.cmp(&b.0))
+            a.1.counts.size().replicas.cmp(&b.1.counts.size().replicas).then(by_latency).then(a.0.cmp(&b.0))
         });
         let Some((router, best)) = best else {
             // All routers fail: the first tells why.
@@ -85,13 +90,15 @@ impl Runs<'_> {
             }
             return;
         };
-        capacity.fleet = super::fleet::Fleet::new(best.counts, scenario, settings, capacity.rates);
+        capacity.fleet = Fleet::new(best.counts, scenario, settings, capacity.rates);
         capacity.at_load = best.at_load.clone();
         capacity.extrapolated = capacity.extrapolated.max(best.at_load.measured.steps.extrapolated());
-        if self.is_routed(index, router, best.counts.replicas()) {
+        if self.is_routed(index, router, best.counts.size().replicas) {
             let config = &best.router;
             (capacity.command, capacity.notes) = super::candidate::start(scenario, Some(config));
             capacity.router = Some(router);
+            let fleet = fleet(scenario, best.counts.size(), config);
+            capacity.pools = fleet.ok().as_ref().and_then(pools_of);
         }
         let lost = capacity.highest.measured.hit_rate() - best.at_load.measured.hit_rate();
         if lost > HITS_LOST && !settings.routers.iter().any(RouterConfig::looks_at_prefixes) {
@@ -120,9 +127,9 @@ impl Runs<'_> {
         candidate: usize,
     ) -> Result<Result<Vec<FleetCheck>, String>, Stopped> {
         let Some(capacity) = result.candidates[candidate].capacity() else { return Ok(Ok(Vec::new())) };
-        let guess = capacity.fleet.counts;
+        let fleet = &capacity.fleet;
         let routers = 0..self.planner.header.settings.routers.len();
-        let check = |router| self.check_fleet(candidate, router, guess);
+        let check = |router| self.check_fleet(candidate, router, fleet);
         match routers.into_par_iter().map(check).collect::<Result<Vec<_>, End>>() {
             Ok(checks) => Ok(Ok(checks)),
             Err(End::Failed(error)) => Ok(Err(error)),
@@ -132,32 +139,40 @@ impl Runs<'_> {
 
     /// The fewest replicas that take the load, and the fewest that take it with headroom; so many of them
     /// are rented that both are there when as many as may be lost are lost.
-    fn check_fleet(&self, candidate: usize, router: usize, guess: Counts) -> Result<FleetCheck, End> {
+    fn check_fleet(&self, candidate: usize, router: usize, fleet: &Fleet) -> Result<FleetCheck, End> {
         let settings = &self.planner.header.settings;
-        let mut looks: HashMap<(u64, u32), LoadResult> = HashMap::new();
-        let mut look = |load: f64, replicas: u32| -> Result<LoadResult, End> {
-            if let Some(known) = looks.get(&(load.to_bits(), replicas)) {
+        let guess = fleet.counts;
+        let unit = match self.planner.scenario(candidate) {
+            Ok(scenario) => FleetSize::unit(scenario),
+            Err(error) => return Err(End::Failed(error.clone())),
+        };
+        let units = |size: FleetSize| size.replicas.div_ceil(unit.replicas);
+        let mut looks: HashMap<(u64, FleetSize), LoadResult> = HashMap::new();
+        let mut look = |load: f64, size: FleetSize| -> Result<LoadResult, End> {
+            if let Some(known) = looks.get(&(load.to_bits(), size)) {
                 return Ok(known.clone());
             }
-            let router = if self.is_routed(candidate, router, replicas) { router } else { 0 };
-            let seen = self.look(Setup { candidate, load, replicas, router })?;
-            looks.insert((load.to_bits(), replicas), seen.clone());
+            let router = if self.is_routed(candidate, router, size.replicas) { router } else { 0 };
+            let seen = self.look(Setup { candidate, load, size, router })?;
+            looks.insert((load.to_bits(), size), seen.clone());
             Ok(seen)
         };
         let with_headroom = 1.0 + settings.headroom;
-        let mut tried = guess.replicas();
-        let mut fewest =
-            |load: f64, guess: u32, look: &mut dyn FnMut(f64, u32) -> Result<LoadResult, End>| {
-                fewest_replicas(guess, settings.precision, |replicas| {
-                    tried = replicas;
-                    Ok(look(load, replicas)?.verdict == Verdict::Met)
-                })
-            };
-        let found = match fewest(1.0, guess.at_least, &mut look)? {
+        let mut tried = guess.size();
+        let mut fewest = |load: f64, guess: u32, look: &mut Look<'_>| {
+            let found = fewest_replicas(guess, settings.precision, |units| {
+                tried = unit.times(units);
+                Ok(look(load, tried)?.verdict == Verdict::Met)
+            })?;
+            let Some(units) = found else { return Ok(None) };
+            let is_met = |size: FleetSize| Ok(look(load, size)?.verdict == Verdict::Met);
+            fewest_of_roles(unit.times(units), fleet.is_prefill_dearer(), is_met).map(Some)
+        };
+        let found = match fewest(1.0, units(guess.at_least), &mut look)? {
             None => None,
             Some(at_least) => {
-                let more = f64::from(guess.with_headroom) / f64::from(guess.at_least);
-                let guess = (f64::from(at_least) * more).ceil() as u32;
+                let more = f64::from(units(guess.with_headroom)) / f64::from(units(guess.at_least));
+                let guess = (f64::from(units(at_least)) * more).ceil() as u32;
                 fewest(with_headroom, guess, &mut look)?.map(|with_headroom| (at_least, with_headroom))
             }
         };
@@ -165,8 +180,7 @@ impl Runs<'_> {
             Some((at_least, with_headroom)) => Counts::new(at_least, with_headroom, settings.lost_replicas),
             None => Counts::new(tried, tried, 0),
         };
-        let replicas = counts.replicas();
-        let at_load = look(1.0, replicas)?;
+        let at_load = look(1.0, counts.size())?;
         Ok(FleetCheck {
             router: settings.routers[router].clone(),
             counts,
@@ -176,5 +190,53 @@ impl Runs<'_> {
             with_headroom: look(with_headroom, counts.with_headroom)?,
             at_load,
         })
+    }
+}
+
+type Look<'a> = dyn FnMut(f64, FleetSize) -> Result<LoadResult, End> + 'a;
+
+/// From a fleet that is enough: one replica of a role less after the other, of the dearer role first, while it
+/// still is. A fleet without roles is as small as it can be.
+fn fewest_of_roles<E>(
+    mut size: FleetSize,
+    is_prefill_dearer: bool,
+    mut is_enough: impl FnMut(FleetSize) -> Result<bool, E>,
+) -> Result<FleetSize, E> {
+    if !size.has_roles() {
+        return Ok(size);
+    }
+    for is_prefill in [is_prefill_dearer, !is_prefill_dearer] {
+        loop {
+            let (prefill, decode) = (size.prefill, size.decode());
+            let smaller = match is_prefill {
+                true if prefill > 1 => FleetSize::of_roles(prefill - 1, decode),
+                false if decode > 1 => FleetSize::of_roles(prefill, decode - 1),
+                _ => break,
+            };
+            if !is_enough(smaller)? {
+                break;
+            }
+            size = smaller;
+        }
+    }
+    Ok(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a role of a fleet must have at least.
+    fn fewest(size: FleetSize, prefill: u32, decode: u32) -> FleetSize {
+        let is_enough = |size: FleetSize| Ok::<_, ()>(size.prefill >= prefill && size.decode() >= decode);
+        fewest_of_roles(size, false, is_enough).unwrap()
+    }
+
+    #[test]
+    fn each_role_has_as_few_as_it_takes() {
+        assert_eq!(fewest(FleetSize::of_roles(4, 8), 3, 2), FleetSize::of_roles(3, 2));
+        assert_eq!(fewest(FleetSize::of_roles(4, 8), 4, 8), FleetSize::of_roles(4, 8));
+        assert_eq!(fewest(FleetSize::of_roles(2, 2), 0, 0), FleetSize::of_roles(1, 1));
+        assert_eq!(fewest(FleetSize::alike(5), 0, 0), FleetSize::alike(5));
     }
 }

@@ -7,7 +7,7 @@ use super::SweepError;
 use super::header::{Header, RunKey, SweepRuns};
 use super::plan::{Row, Shard};
 use super::results::Results;
-use crate::study::journal::{self, JOURNAL, Journal};
+use crate::study::journal::{self, JOURNAL, Journal, JournalError};
 
 /// Writes into `out` what one run of the whole sweep would have: the journals of all shards become
 /// one. `restart` replaces what is there.
@@ -19,12 +19,19 @@ pub fn merge(parts: &[PathBuf], out: &Path, restart: bool) -> Result<Results, Sw
     let mut rows: HashMap<RunKey, Row> = HashMap::new();
     let mut whole: Option<(&Path, Header)> = None;
     for part in parts {
-        let (header, part_rows, _) = journal::read::<SweepRuns>(&part.join(JOURNAL))?;
+        if is_same_folder(part, out) {
+            let part = part.display();
+            return Err(SweepError::Merge(format!("{part} is both a part and --out; give another folder")));
+        }
+        let (header, part_rows, _) = journal::read::<SweepRuns>(&part.join(JOURNAL)).map_err(of_part)?;
         check_complete(part, &header, &part_rows)?;
         match &whole {
             None => whole = Some((part, header.clone())),
             Some((first, expected)) => {
-                let of = |header: &Header| format!("it is of {} shards", header.shard.of);
+                let of = |header: &Header| match header.shard {
+                    Shard::ALL => "it is a whole sweep".to_owned(),
+                    Shard { of, .. } => format!("it is one of {of} shards"),
+                };
                 let change = expected
                     .plan
                     .change(&header.plan)
@@ -49,8 +56,9 @@ pub fn merge(parts: &[PathBuf], out: &Path, restart: bool) -> Result<Results, Sw
         .map(|index| Shard { index, ..header.shard }.to_string())
         .collect();
     if !missing.is_empty() {
+        let (shards, are) = if missing.len() == 1 { ("shard", "is") } else { ("shards", "are") };
         return Err(SweepError::Merge(format!(
-            "shard {} is missing; give the folders of all",
+            "{shards} {} {are} missing; give the folders of all",
             missing.join(", ")
         )));
     }
@@ -64,6 +72,21 @@ pub fn merge(parts: &[PathBuf], out: &Path, restart: bool) -> Result<Results, Sw
     let results = Results::new(&header.plan, std::mem::take(&mut journal.rows));
     results.write(out, false)?;
     Ok(results)
+}
+
+fn is_same_folder(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+/// What helps a sweep does not help its merging.
+fn of_part(error: JournalError) -> SweepError {
+    match error {
+        JournalError::Damaged { path, line } => SweepError::Merge(format!(
+            "{}: line {line} is not a sweep's journal; give the folder of a shard, or run the shard anew with --restart",
+            path.display()
+        )),
+        other => other.into(),
+    }
 }
 
 fn check_complete(part: &Path, header: &Header, rows: &HashMap<RunKey, Row>) -> Result<(), SweepError> {

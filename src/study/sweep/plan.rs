@@ -130,6 +130,8 @@ pub struct Shard {
 impl Shard {
     /// The whole sweep.
     pub const ALL: Self = Self { index: 1, of: 1 };
+    /// Shards of a sweep: more than any scheduler's array of jobs.
+    const MAX: usize = 100_000;
 
     pub fn has(self, point: usize) -> bool {
         point % self.of == self.index - 1
@@ -148,7 +150,8 @@ impl std::str::FromStr for Shard {
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
         match numbers {
-            Some((index, of)) if 1 <= index && index <= of => Ok(Self { index, of }),
+            Some((index, of)) if 1 <= index && index <= of && of <= Self::MAX => Ok(Self { index, of }),
+            Some((_, of)) if of > Self::MAX => Err(format!("give {} shards at most", Self::MAX)),
             _ => Err("give i/n, such as 2/3 for the second of three".to_owned()),
         }
     }
