@@ -106,13 +106,14 @@ fn gpt_oss(settings: &mut Settings, load: &ClosedLoopLoad, _: &str) {
     }
 }
 
-/// `minimaxm2.5_fp8_*.sh` and `minimaxm2.5_fp4_*.sh`. Up to vLLM 0.17 they turned expert parallelism on whatever
-/// the number of expert ranks that a run was listed with. On Blackwell products in 32 bits are on tensor cores since
+/// `minimaxm2.5_fp8_*.sh` and `minimaxm2.5_fp4_*.sh`. Up to vLLM 0.17 those for Blackwell turned expert
+/// parallelism on whatever the number of expert ranks that a run was listed with; the first for H200, of February 2026,
+/// did not know of it. On Blackwell products in 32 bits are on tensor cores since
 /// its pull requests 1069, 1106 and 1107 of April 2026.
 fn minimax(settings: &mut Settings, load: &ClosedLoopLoad, measured_on: &str) {
     settings.has_tf32 = is_blackwell(settings) && measured_on >= "2026-04-20";
     if settings.version().is_some_and(|version| version <= (0, 17)) {
-        settings.enable_expert_parallel = true;
+        settings.enable_expert_parallel = is_blackwell(settings);
         settings.gpu_memory_utilization.get_or_insert(0.95);
         return;
     }
