@@ -182,7 +182,7 @@ fn shards_make_the_whole() {
     let error = bench.refused(&["sweep", "merge", "--out", "x", "part1", "part1", "part3"]);
     assert_eq!(error, "error: part1 and part1 are both shard 1/3\n");
     let error = bench.refused(&["sweep", "merge", "--out", "x", "part1", "whole"]);
-    assert_eq!(error, "error: whole does not belong to part1: it is of 1 shards\n");
+    assert_eq!(error, "error: whole does not belong to part1: it is a whole sweep\n");
     let text = fs::read_to_string(bench.journal("part2")).unwrap();
     let short: Vec<&str> = text.lines().take(3).collect();
     fs::write(bench.journal("part2"), short.join("\n") + "\n").unwrap();
