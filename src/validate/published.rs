@@ -166,6 +166,10 @@ mod tests {
                 .map(|(gpu, day)| minimax(gpu, day)),
             [false, true, true]
         );
+        let shares_experts =
+            |gpu, version, day| filled_in("MiniMaxAI/MiniMax-M2.5", gpu, version, day).enable_expert_parallel;
+        assert!(!shares_experts("H200-SXM", "0.16.0", "2026-03-01"));
+        assert!(shares_experts("B200-SXM", "0.17.0", "2026-03-11"));
         let cache = |version, day| filled_in("openai/gpt-oss-120b", "B200-SXM", version, day).kv_cache_dtype;
         assert_eq!(cache("", "2025-11-02"), None);
         assert_eq!(cache("0.15.1", "2026-02-25").as_deref(), Some("fp8"));

@@ -214,9 +214,10 @@ impl Fleet {
         let gpus = match scenario.roles() {
             Some(Roles { prefill, decode }) => {
                 let of = |pool: usize| scenario.pools[pool].section.num_gpus();
-                size.prefill * of(prefill) + size.decode() * of(decode)
+                let gpus = |replicas: u32, pool| replicas.saturating_mul(of(pool));
+                gpus(size.prefill, prefill).saturating_add(gpus(size.decode(), decode))
             }
-            None => size.replicas * scenario.file.engine.num_gpus(),
+            None => size.replicas.saturating_mul(scenario.file.engine.num_gpus()),
         };
         let per_million = |tokens_per_s: f64| {
             if tokens_per_s > 0.0 { cost_per_hour / (tokens_per_s * 3600.0) * 1e6 } else { 0.0 }
